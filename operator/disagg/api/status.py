@@ -1,0 +1,117 @@
+"""The status of a `DisaggregatedInference`: conditions, counts per role, endpoint.
+
+Condition types follow kstatus (`Ready`, `Reconciling`, `Stalled`), so that `kubectl wait`, `helm --wait`, Flux and
+Argo CD judge a resource from the same fields.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from disagg.api.fields import Block
+
+
+class ConditionType(StrEnum):
+    """Conditions of a resource, in the order in which they are shown."""
+
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    PREFILL_READY = "PrefillReady"
+    DECODE_READY = "DecodeReady"
+    ROUTER_READY = "RouterReady"
+    AUTOSCALING_READY = "AutoscalingReady"
+    PAUSED = "Paused"
+
+
+class Reason(StrEnum):
+    """Reasons of conditions and events. docs/conditions.md says of each what it means and what to do."""
+
+    READY = "Ready"
+    SCALED_TO_ZERO = "ScaledToZero"
+    NEW_GENERATION = "NewGeneration"
+    PROGRESSING = "Progressing"
+    ROLLING_OUT = "RollingOut"
+    PODS_NOT_READY = "PodsNotReady"
+    CONVERGED = "Converged"
+    NOT_STALLED = "NotStalled"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    REPLICA_FAILURE = "ReplicaFailure"
+    INVALID_SPEC = "InvalidSpec"
+    REJECTED = "Rejected"
+    NAME_CONFLICT = "NameConflict"
+    FORBIDDEN = "Forbidden"
+    ROUTER_DISABLED = "RouterDisabled"
+    AUTOSCALING_DISABLED = "AutoscalingDisabled"
+    AUTOSCALING_ACTIVE = "AutoscalingActive"
+    AUTOSCALER_STARTING = "AutoscalerStarting"
+    METRICS_UNAVAILABLE = "MetricsUnavailable"
+    PAUSED = "Paused"
+    NOT_PAUSED = "NotPaused"
+
+
+class Condition(Block):
+    """One condition, as Kubernetes' API conventions define it."""
+
+    type: Annotated[str, Field(max_length=316)]
+    """What the condition is about."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    observed_generation: int
+    """Generation of the resource that this was said of."""
+    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """When `status` last changed."""
+    reason: Annotated[str, Field(max_length=1024)]
+    """Why, in one word."""
+    message: Annotated[str, Field(max_length=32768)]
+    """Why, for people."""
+
+
+class RoleStatus(Block):
+    """Pods of one role."""
+
+    desired_replicas: int
+    """Pods that are wanted now: the Deployment's spec.replicas."""
+    ready_replicas: int
+    """Pods that answer their readiness probe."""
+    updated_replicas: int
+    """Pods of the latest template."""
+    ready: Annotated[str, Field(max_length=32)]
+    """Ready of desired pods, such as 2/4."""
+
+
+class RolesStatus(Block):
+    """Pods by role."""
+
+    prefill: RoleStatus | None = None
+    """Pods that compute the KV cache of prompts."""
+    decode: RoleStatus | None = None
+    """Pods that generate tokens."""
+    router: RoleStatus | None = None
+    """Pods that take requests."""
+
+
+class Status(Block):
+    """What the operator last saw."""
+
+    observed_generation: int | None = None
+    """Generation of the spec that this status is about."""
+    conditions: Annotated[
+        list[Condition],
+        Field(
+            max_length=32,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = []
+    """Ready sums them up; reasons are explained in docs/conditions.md."""
+    roles: RolesStatus | None = None
+    """Pods by role."""
+    endpoint: Annotated[str, Field(max_length=512)] | None = None
+    """URL that clients in the cluster call. Absent without a router."""
+
+    def condition(self, kind: ConditionType) -> Condition | None:
+        """The condition of type `kind`, if there is one."""
+        return next((condition for condition in self.conditions if condition.type == kind), None)

@@ -1,0 +1,1 @@
+"""Observed -> status and events. Pure: the last step of event -> key -> read -> decide -> build -> apply -> assess."""

@@ -1,0 +1,179 @@
+"""The status of a resource, from what was observed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from disagg.api.names import ENGINE_ROLES, RoleName
+from disagg.api.resource import DisaggregatedInference, Metadata
+from disagg.api.status import Condition, ConditionType, Reason, RolesStatus, Status
+from disagg.assess.autoscaling import assess_autoscaling
+from disagg.assess.problem import Problem
+from disagg.assess.role import RoleAssessment, assess_role
+from disagg.build.pod_template import wanted_roles
+from disagg.build.service import endpoint
+from disagg.decide.observed import Observed
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+_ROLE_CONDITIONS = {
+    RoleName.PREFILL: ConditionType.PREFILL_READY,
+    RoleName.DECODE: ConditionType.DECODE_READY,
+    RoleName.ROUTER: ConditionType.ROUTER_READY,
+}
+
+
+def assess(
+    resource: DisaggregatedInference, observed: Observed, problem: Problem | None, now: datetime
+) -> Status:
+    """The status of `resource`.
+
+    Args:
+        resource: The resource, with the status that it has now: conditions keep the time of their last transition.
+        observed: Its live children.
+        problem: What kept the spec from being applied, if anything did.
+        now: The time, in UTC.
+    """
+    previous = resource.status
+    same_generation = previous.observed_generation == resource.metadata.generation
+    roles = {role: _role(resource, role, observed, same_generation=same_generation) for role in RoleName}
+    problem = problem or _stalled(roles)
+    ready, reason, message = _ready(roles, problem)
+    if resource.spec.paused:
+        paused = ("True", Reason.PAUSED, "spec.paused is true: the operator changes nothing of this resource")
+    else:
+        paused = ("False", Reason.NOT_PAUSED, "the operator keeps the children as the spec says")
+    autoscalers = [found for role in ENGINE_ROLES if (found := observed.autoscaler(role)) is not None]
+    wanted = sum(getattr(resource.spec, role).autoscaling is not None for role in ENGINE_ROLES)
+    working, why, text = assess_autoscaling(autoscalers, wanted=wanted)
+    progressing = not ready and problem is None and not resource.spec.paused
+    conditions: dict[ConditionType, tuple[str, Reason, str]] = {
+        ConditionType.READY: (_status(holds=ready), reason, message),
+        ConditionType.RECONCILING: (
+            _status(holds=progressing),
+            reason if progressing else Reason.PAUSED if resource.spec.paused else Reason.CONVERGED,
+            message if progressing else "nothing is in progress",
+        ),
+        ConditionType.STALLED: (
+            _status(holds=problem is not None),
+            problem.reason if problem else Reason.NOT_STALLED,
+            problem.message if problem else "nothing stands in the way",
+        ),
+        **{
+            _ROLE_CONDITIONS[role]: (_status(holds=found.ready), found.reason, found.message)
+            for role, found in roles.items()
+        },
+        ConditionType.AUTOSCALING_READY: (_status(holds=working), why, text),
+        ConditionType.PAUSED: paused,
+    }
+    has_router = RoleName.ROUTER in wanted_roles(resource.spec)
+    return Status(
+        observed_generation=resource.metadata.generation,
+        conditions=_transitions(resource.metadata, conditions, previous, now),
+        roles=RolesStatus(**{str(role): found.status for role, found in roles.items()}),
+        endpoint=endpoint(resource) if has_router else None,
+    )
+
+
+def begin(resource: DisaggregatedInference, now: datetime) -> Status:
+    """The status of a generation that was just seen, before anything is done about it.
+
+    Written first, so that nobody takes the state of the generation before for the state of this one.
+    """
+    conditions: dict[ConditionType, tuple[str, Reason, str]] = dict.fromkeys(
+        ConditionType, ("Unknown", Reason.NEW_GENERATION, "a new generation of the spec was seen")
+    )
+    conditions[ConditionType.RECONCILING] = (
+        "True",
+        Reason.NEW_GENERATION,
+        "a new generation of the spec was seen",
+    )
+    conditions[ConditionType.STALLED] = ("False", Reason.NOT_STALLED, "nothing stands in the way")
+    conditions[ConditionType.PAUSED] = (
+        "False",
+        Reason.NOT_PAUSED,
+        "the operator keeps the children as the spec says",
+    )
+    return Status(
+        observed_generation=resource.metadata.generation,
+        conditions=_transitions(resource.metadata, conditions, resource.status, now),
+        roles=resource.status.roles,
+        endpoint=resource.status.endpoint,
+    )
+
+
+def refuse(metadata: Metadata, previous: Status, problem: Problem, now: datetime) -> Status:
+    """The status of a resource whose spec cannot be read: all that is known stays, and it says why nothing happens."""
+    conditions: dict[ConditionType, tuple[str, Reason, str]] = {
+        ConditionType.READY: ("False", problem.reason, problem.message),
+        ConditionType.RECONCILING: ("False", Reason.CONVERGED, "nothing is in progress"),
+        ConditionType.STALLED: ("True", problem.reason, problem.message),
+    }
+    return previous.model_copy(
+        update={
+            "observed_generation": metadata.generation,
+            "conditions": _transitions(metadata, conditions, previous, now),
+        }
+    )
+
+
+def _role(
+    resource: DisaggregatedInference, role: RoleName, observed: Observed, *, same_generation: bool
+) -> RoleAssessment:
+    if role not in wanted_roles(resource.spec):
+        return RoleAssessment(Reason.ROUTER_DISABLED, "router.kind is none: you bring your own")
+    previous = resource.status.condition(_ROLE_CONDITIONS[role])
+    was_ready = same_generation and previous is not None and previous.status == "True"
+    return assess_role(role, observed.deployment(role), observed.autoscaler(role), was_ready=was_ready)
+
+
+def _stalled(roles: dict[RoleName, RoleAssessment]) -> Problem | None:
+    given_up = [found for found in roles.values() if found.stalled]
+    if not given_up:
+        return None
+    return Problem(given_up[0].reason, "; ".join(found.message for found in given_up))
+
+
+def _ready(roles: dict[RoleName, RoleAssessment], problem: Problem | None) -> tuple[bool, Reason, str]:
+    if problem is not None:
+        return False, problem.reason, problem.message
+    waiting = [found for found in roles.values() if not found.ready]
+    if waiting:
+        return False, waiting[0].reason, "; ".join(found.message for found in waiting)
+    if all(roles[role].reason is Reason.SCALED_TO_ZERO for role in ENGINE_ROLES):
+        return True, Reason.SCALED_TO_ZERO, "prefill and decode are scaled to 0"
+    return True, Reason.READY, "all roles are rolled out and ready"
+
+
+def _status(*, holds: bool) -> ConditionStatus:
+    return "True" if holds else "False"
+
+
+def _transitions(
+    metadata: Metadata,
+    conditions: dict[ConditionType, tuple[str, Reason, str]],
+    previous: Status,
+    now: datetime,
+) -> list[Condition]:
+    """Conditions with the time of their last transition, which is that of a change of `status` alone."""
+    result = []
+    for kind, (status, reason, message) in conditions.items():
+        before = previous.condition(kind)
+        since = before.last_transition_time if before is not None and before.status == status else _time(now)
+        result.append(
+            Condition.model_validate(
+                {
+                    "type": str(kind),
+                    "status": status,
+                    "observedGeneration": metadata.generation,
+                    "lastTransitionTime": since,
+                    "reason": str(reason),
+                    "message": message,
+                }
+            )
+        )
+    return result
+
+
+def _time(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

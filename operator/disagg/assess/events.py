@@ -1,0 +1,44 @@
+"""Events: what changed between two statuses, for whoever runs `kubectl describe`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from disagg.api.status import Condition, ConditionType, Status
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event to record on the resource.
+
+    Attributes:
+        type: Normal or Warning.
+        reason: Why, in one word.
+        message: Why, for people.
+    """
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def events(previous: Status, current: Status) -> list[Event]:
+    """Events for the transitions from `previous` to `current`: few, and never one for a count that moved."""
+    found: list[Event] = []
+    stalled, ready = current.condition(ConditionType.STALLED), current.condition(ConditionType.READY)
+    if _became(previous, stalled, "True", with_reason=True) and stalled is not None:
+        found.append(Event("Warning", stalled.reason, stalled.message))
+    elif _became(previous, ready, "True") and ready is not None:
+        found.append(Event("Normal", ready.reason, ready.message))
+    paused = current.condition(ConditionType.PAUSED)
+    if _became(previous, paused, "True") and paused is not None:
+        found.append(Event("Normal", paused.reason, paused.message))
+    return found
+
+
+def _became(previous: Status, condition: Condition | None, status: str, *, with_reason: bool = False) -> bool:
+    if condition is None or condition.status != status:
+        return False
+    before = previous.condition(ConditionType(condition.type))
+    return before is None or before.status != status or (with_reason and before.reason != condition.reason)

@@ -1,0 +1,132 @@
+"""Is a role ready? Judged from its Deployment, as the Deployment controller reports it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from disagg.api.names import RoleName
+from disagg.api.status import Reason, RoleStatus
+
+_ROLLED_OUT = "NewReplicaSetAvailable"
+
+
+@dataclass(frozen=True)
+class RoleAssessment:
+    """State of a role.
+
+    Attributes:
+        reason: Reason of the role's condition.
+        message: Message of the role's condition.
+        status: Counts; None while there is no Deployment.
+    """
+
+    reason: Reason
+    message: str
+    status: RoleStatus | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the role is rolled out and has the pods that it needs."""
+        return self.reason in (Reason.READY, Reason.SCALED_TO_ZERO, Reason.ROUTER_DISABLED)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether waiting does not help: the Deployment has given up."""
+        return self.reason is Reason.PROGRESS_DEADLINE_EXCEEDED
+
+
+def assess_role(
+    role: RoleName, deployment: dict[str, Any] | None, autoscaler: dict[str, Any] | None, *, was_ready: bool
+) -> RoleAssessment:
+    """Judge a role.
+
+    A rollout counts as done when the Deployment controller says so and each pod is up. From then on the role stays
+    ready while it is scaled up and while no more pods are missing than a rollout may take down: capacity that comes
+    or goes is not a failure, and a role that flapped with its autoscaler would be useless as a gate.
+
+    Args:
+        role: The role, for messages.
+        deployment: Its live Deployment.
+        autoscaler: Its live HorizontalPodAutoscaler, if it has one.
+        was_ready: Whether the role was ready at this generation of the resource when it was last judged.
+    """
+    if deployment is None:
+        return RoleAssessment(Reason.PROGRESSING, f"Deployment for {role} does not exist yet")
+    status = deployment.get("status", {})
+    counts = _counts(deployment)
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
+    have = f"{counts.ready_replicas} of {counts.desired_replicas} {role} pods are ready"
+    verdict = _not_rolled_out(deployment, conditions, have) or _not_available(
+        deployment, autoscaler, have, was_ready=was_ready
+    )
+    if verdict is not None:
+        reason, message = verdict
+        return RoleAssessment(reason, message, counts)
+    if counts.desired_replicas == 0:
+        return RoleAssessment(Reason.SCALED_TO_ZERO, f"{role} is scaled to 0", counts)
+    return RoleAssessment(Reason.READY, have, counts)
+
+
+def _counts(deployment: dict[str, Any]) -> RoleStatus:
+    status = deployment.get("status", {})
+    desired, ready = int(deployment["spec"].get("replicas", 1)), int(status.get("readyReplicas", 0))
+    return RoleStatus(
+        desired_replicas=desired,
+        ready_replicas=ready,
+        updated_replicas=int(status.get("updatedReplicas", 0)),
+        ready=f"{ready}/{desired}",
+    )
+
+
+def _not_rolled_out(
+    deployment: dict[str, Any], conditions: dict[str, dict[str, Any]], have: str
+) -> tuple[Reason, str] | None:
+    """Why the latest pod template does not run everywhere yet, as far as the Deployment controller knows."""
+    metadata, status = deployment["metadata"], deployment.get("status", {})
+    progressing = conditions.get("Progressing", {}).get("reason")
+    failure = conditions.get("ReplicaFailure", {})
+    updated, total = int(status.get("updatedReplicas", 0)), int(status.get("replicas", 0))
+    if progressing == "ProgressDeadlineExceeded":
+        limit = deployment["spec"].get("progressDeadlineSeconds")
+        return Reason.PROGRESS_DEADLINE_EXCEEDED, (
+            f"{have}, and no further one became ready within {limit} s (progressDeadlineSeconds):"
+            f" look at the pods of Deployment {metadata['name']} with kubectl describe"
+        )
+    if failure.get("status") == "True":
+        return Reason.REPLICA_FAILURE, f"{have}, and no more can be created: {failure.get('message', '')}"
+    if int(status.get("observedGeneration", 0)) < int(metadata.get("generation", 1)) or updated < total:
+        return Reason.ROLLING_OUT, f"{have}, {updated} run the latest template"
+    if progressing != _ROLLED_OUT:
+        return Reason.PROGRESSING, have
+    return None
+
+
+def _not_available(
+    deployment: dict[str, Any], autoscaler: dict[str, Any] | None, have: str, *, was_ready: bool
+) -> tuple[Reason, str] | None:
+    """Whether a role that is rolled out lacks pods that it cannot do without."""
+    needed = _needed(deployment["spec"], autoscaler, was_ready=was_ready)
+    if int(deployment.get("status", {}).get("readyReplicas", 0)) < needed:
+        return Reason.PODS_NOT_READY, f"{have}, {needed} are needed"
+    return None
+
+
+def _needed(spec: dict[str, Any], autoscaler: dict[str, Any] | None, *, was_ready: bool) -> int:
+    desired = int(spec.get("replicas", 1))
+    minimum = int(autoscaler["spec"].get("minReplicas", 1)) if autoscaler is not None else desired
+    if desired == 0:
+        return 0
+    if not was_ready:
+        # An autoscaler lifts the count to its minimum in its first pass.
+        return max(desired, minimum)
+    unavailable = spec.get("strategy", {}).get("rollingUpdate", {}).get("maxUnavailable", 0)
+    return max(min(desired, minimum) - _pods(unavailable, desired), 1)
+
+
+def _pods(value: int | str, desired: int) -> int:
+    """A count of pods out of a count or percentage, rounded up as far as tolerance goes."""
+    if isinstance(value, str):
+        return ceil(int(value.removesuffix("%")) * desired / 100) if value.endswith("%") else int(value)
+    return value

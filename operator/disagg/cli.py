@@ -1,0 +1,125 @@
+"""`disagg`: the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import uvloop
+import yaml
+
+from disagg.api.crd import crd_yaml
+from disagg.api.names import KIND
+from disagg.api.resource import InvalidSpecError, parse
+from disagg.build.objects import build
+from disagg.build.pod_template import pod_templates
+from disagg.cluster.errors import ApiError
+from disagg.decide.decide import decide
+from disagg.decide.observed import Observed
+from disagg.reconcile import log
+from disagg.reconcile.operator import Settings, run
+
+app = typer.Typer(
+    help="Disaggregated LLM inference on Kubernetes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def crd() -> None:
+    """Print the CustomResourceDefinition."""
+    sys.stdout.write(crd_yaml())
+
+
+@app.command()
+def render(
+    file: Annotated[
+        Path, typer.Option("--file", "-f", help="YAML with the resources; - for standard input.")
+    ],
+) -> None:
+    """Print the objects that resources become, without a cluster.
+
+    They are what the operator would apply for a new resource; a running one keeps, for example, the replicas that its
+    autoscaler has set.
+    """
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text()
+        documents = [document for document in yaml.safe_load_all(text) if document]
+        objects = [obj for document in documents for obj in _render(document)]
+    except (OSError, yaml.YAMLError, InvalidSpecError, ValueError) as error:
+        raise typer.TyperException(f"{file}: {error}") from error
+    if not objects:
+        raise typer.TyperException(f"{file}: no {KIND} in it")
+    yaml.dump_all(objects, sys.stdout, Dumper=_Dumper, sort_keys=False, width=120, explicit_start=True)
+
+
+@app.command()
+def operator(  # noqa: PLR0913 - one parameter an option
+    *,
+    namespace: Annotated[
+        list[str] | None, typer.Option(help="Watch this namespace only; may be repeated. Default: all.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Resources reconciled at once.")] = 4,
+    resync_seconds: Annotated[
+        float, typer.Option(min=1, help="How often a resource is looked at with no event, give or take 20 %.")
+    ] = 300,
+    log_level: Annotated[log.LogLevel, typer.Option(help="Least severity to log.")] = log.LogLevel.INFO,
+    log_format: Annotated[log.LogFormat, typer.Option(help="How log lines look.")] = log.LogFormat.TEXT,
+    http_address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where /healthz, /readyz and /metrics listen.")
+    ] = "0.0.0.0:8080",
+    leader_elect: Annotated[
+        bool, typer.Option(help="Take turns with other operators by a Lease in POD_NAMESPACE.")
+    ] = False,
+) -> None:
+    """Run the operator, with the credentials of its pod or of KUBECONFIG."""
+    host, _, port = http_address.rpartition(":")
+    if not port.isdecimal():
+        raise typer.BadParameter(
+            f"--http-address {http_address}: HOST:PORT is expected, such as 0.0.0.0:8080"
+        )
+    log.configure(log_level, log_format)
+    settings = Settings(
+        namespaces=tuple(namespace or ()),
+        workers=workers,
+        resync_seconds=resync_seconds,
+        http_host=host,
+        http_port=int(port),
+        leader_elect=leader_elect,
+    )
+    try:
+        uvloop.run(run(settings))
+    except ApiError as error:
+        raise typer.TyperException(str(error)) from error
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise typer.Exit(0) from None
+
+
+def _render(document: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - whatever the file holds
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        return []
+    resource = parse(document)
+    rendered = pod_templates(resource)
+    decisions = decide(resource, Observed(resource.metadata.name), rendered)
+    objects = build(resource, decisions)
+    for obj in objects:
+        # The owner has no uid before it exists.
+        del obj["metadata"]["ownerReferences"]
+    return objects
+
+
+class _Dumper(yaml.SafeDumper):
+    """Repeats shared nodes instead of YAML anchors, for readers."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401 - the base class takes any node
+        del data
+        return True
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,204 @@
+"""Requests to the API server, on plain dictionaries.
+
+On the REST layer of `kubernetes.aio`, which brings TLS, proxies, credentials and their renewal. Not on its typed or
+dynamic clients: typed models drop fields that they do not know, and both take several times as long for each object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from disagg.cluster.errors import ApiError, ConflictError, ForbiddenError, RejectedError
+
+Object = dict[str, Any]
+
+_APPLY = "application/apply-patch+yaml"
+_JSON_PATCH = "application/json-patch+json"
+_REQUEST_SECONDS = 30
+_NOT_FOUND = 404
+_CREATED = 201
+_ERRORS: dict[int, type[ApiError]] = {
+    400: RejectedError,
+    403: ForbiddenError,
+    409: ConflictError,
+    422: RejectedError,
+}
+
+
+@dataclass(frozen=True)
+class ResourceType:
+    """A kind of object.
+
+    Attributes:
+        api_version: Such as `apps/v1`.
+        kind: Such as `Deployment`.
+        plural: Such as `deployments`.
+    """
+
+    api_version: str
+    kind: str
+    plural: str
+
+    @property
+    def group(self) -> str:
+        """API group, empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
+        """Path of the collection in `namespace`, of an object in it, or of a subresource of that."""
+        root = "apis" if self.group else "api"
+        parts = ["", root, self.api_version, "namespaces", namespace, self.plural, name, subresource]
+        return "/".join(parts).rstrip("/")
+
+
+class Client:
+    """The API server.
+
+    Use as an asynchronous context manager. Every method raises `ApiError` or one of its kinds.
+
+    Args:
+        configuration: Address and credentials, see `load_configuration`.
+        user_agent: Shown in the API server's audit log.
+        on_request: Called after each request with its verb, HTTP status (0 without an answer) and seconds.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        user_agent: str,
+        on_request: Callable[[str, int, float], None] = lambda _verb, _code, _seconds: None,
+    ) -> None:
+        self._api = ApiClient(configuration)
+        self._user_agent = user_agent
+        self._on_request = on_request
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._api.close()
+
+    async def get(self, resource: ResourceType, namespace: str, name: str) -> Object | None:
+        """The object, or None if there is none."""
+        return await self._request("get", "GET", resource.path(namespace, name), missing_ok=True)
+
+    async def list_objects(
+        self, resource: ResourceType, namespace: str, *, labels: dict[str, str]
+    ) -> list[Object]:
+        """The objects in `namespace` that have all of `labels`."""
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        answer = await self._request("list", "GET", resource.path(namespace), {"labelSelector": selector})
+        # Items of a list come without their type.
+        head = {"apiVersion": resource.api_version, "kind": resource.kind}
+        return [head | item for item in (answer or {}).get("items") or []]
+
+    async def apply(
+        self,
+        resource: ResourceType,
+        obj: Object,
+        *,
+        manager: str,
+        dry_run: bool = False,
+        subresource: str = "",
+    ) -> Object:
+        """Apply `obj` server-side, taking over fields that others own. Returns the object as it is (or would be)."""
+        metadata = obj["metadata"]
+        query = {"fieldManager": manager, "force": "true"}
+        if dry_run:
+            query["dryRun"] = "All"
+        path = resource.path(metadata["namespace"], metadata["name"], subresource)
+        return await self._request("apply", "PATCH", path, query, body=obj, content_type=_APPLY) or {}
+
+    async def json_patch(
+        self, resource: ResourceType, namespace: str, name: str, operations: list[Object], *, manager: str
+    ) -> Object:
+        """Change an object by JSON patch (RFC 6902)."""
+        path = resource.path(namespace, name)
+        query = {"fieldManager": manager}
+        return (
+            await self._request("patch", "PATCH", path, query, body=operations, content_type=_JSON_PATCH)
+            or {}
+        )
+
+    async def create(self, resource: ResourceType, obj: Object, *, manager: str) -> Object:
+        """Create an object."""
+        path = resource.path(obj["metadata"]["namespace"])
+        return await self._request("create", "POST", path, {"fieldManager": manager}, body=obj) or {}
+
+    async def delete(self, resource: ResourceType, namespace: str, name: str, *, uid: str) -> None:
+        """Delete an object, and only the one with this uid. One that is gone already is no error."""
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        await self._request("delete", "DELETE", resource.path(namespace, name), body=options, missing_ok=True)
+
+    async def _request(  # noqa: PLR0913 - the parts of an HTTP request
+        self,
+        verb: str,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        *,
+        body: object = None,
+        content_type: str = "application/json",
+        missing_ok: bool = False,
+    ) -> Object | None:
+        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": self._user_agent}
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        started, code = time.monotonic(), 0
+        try:
+            response = await self._api.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=_REQUEST_SECONDS
+            )
+            content = await response.read()
+            code = response.status
+        except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError, OSError) as error:
+            raise ApiError(f"{verb} {path}: {error or type(error).__name__}") from error
+        finally:
+            self._on_request(verb, code, time.monotonic() - started)
+        if code == _NOT_FOUND and missing_ok:
+            return None
+        if code > _CREATED:
+            raise _error(verb, path, code, content, response.getheader("Retry-After"))
+        answer: Object = orjson.loads(content)
+        return answer
+
+
+async def load_configuration() -> Configuration:
+    """Address and credentials: of the pod this runs in, else of KUBECONFIG or ~/.kube/config.
+
+    Raises:
+        ApiError: Neither is there.
+    """
+    configuration = Configuration()
+    # Nothing waits for a connection: the number of workers limits how many there are.
+    configuration.connection_pool_maxsize = 0
+    try:
+        await config.load_config(client_configuration=configuration)
+    except config.ConfigException as error:
+        raise ApiError(f"no cluster is configured: set KUBECONFIG, or run in a pod ({error})") from error
+    return configuration
+
+
+def _error(verb: str, path: str, code: int, content: bytes, retry_after: str | None) -> ApiError:
+    try:
+        message = str(orjson.loads(content)["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        message = content.decode(errors="replace")[:200] or f"HTTP {code}"
+    kind = _ERRORS.get(code, ApiError)
+    seconds = float(retry_after) if retry_after and retry_after.isdecimal() else None
+    prefix = "" if kind is not ApiError else f"{verb} {path}: "
+    return kind(f"{prefix}{message}", code=code, retry_after=seconds)

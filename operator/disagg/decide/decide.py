@@ -1,0 +1,77 @@
+"""Decisions about a resource: the second step of event -> key -> read -> **decide** -> build -> apply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from disagg.api.names import FIELD_MANAGER, RoleName
+from disagg.api.resource import DisaggregatedInference
+from disagg.api.spec import Rollout
+from disagg.decide import ownership
+from disagg.decide.decisions import Decisions, RoleDecision, Template
+from disagg.decide.observed import Observed
+from disagg.decide.template import choose_template
+
+
+def decide(
+    resource: DisaggregatedInference, observed: Observed, rendered: Mapping[RoleName, Template]
+) -> Decisions:
+    """What is to be applied, given what runs now.
+
+    Args:
+        resource: The resource.
+        observed: Its live children.
+        rendered: Pod templates as this release renders them, of each role that is wanted.
+    """
+    return Decisions(
+        roles={
+            role: _decide_role(resource, role, observed.deployment(role), template)
+            for role, template in rendered.items()
+        }
+    )
+
+
+def _decide_role(
+    resource: DisaggregatedInference, role: RoleName, live: dict[str, Any] | None, rendered: Template
+) -> RoleDecision:
+    replicas = _replicas(resource, role)
+    running = int(live["spec"].get("replicas", 1)) if live is not None else None
+    max_surge, max_unavailable = _rollout(resource.spec.rollout, running if replicas is None else replicas)
+    return RoleDecision(
+        template=choose_template(rendered, live),
+        replicas=replicas,
+        seed=running if replicas is None and _owns_replicas(live) else None,
+        max_surge=max_surge,
+        max_unavailable=max_unavailable,
+    )
+
+
+def _replicas(resource: DisaggregatedInference, role: RoleName) -> int | None:
+    wanted = getattr(resource.spec, role)
+    if getattr(wanted, "autoscaling", None) is not None:
+        return None
+    replicas: int | None = wanted.replicas
+    return replicas
+
+
+def _owns_replicas(live: dict[str, Any] | None) -> bool:
+    """Whether leaving the count out of what is applied would reset it to 1, as the sole owner's omission does."""
+    if live is None:
+        return False
+    return "f:replicas" in ownership.subtree(ownership.applied_fields(live, FIELD_MANAGER), "spec")
+
+
+def _rollout(rollout: Rollout, replicas: int | None) -> tuple[int | str, int | str]:
+    """Surge and unavailable pods. GPU nodes seldom have room for a surge, but a single replica needs one to go on."""
+    alone = replicas is not None and replicas <= 1
+    surge: int | str | None = rollout.max_surge
+    unavailable: int | str | None = rollout.max_unavailable
+    if surge is None and unavailable is None:
+        return (1, 0) if alone else (0, 1)
+    # One of them is given: the other follows, and never so that both are 0.
+    if surge is None:
+        surge = 1 if unavailable in (0, "0", "0%") else 0
+    if unavailable is None:
+        unavailable = 1 if surge in (0, "0", "0%") else 0
+    return surge, unavailable

@@ -1,0 +1,78 @@
+"""Leader election by Lease: of several operators one works, and the others wait."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.leaderelection.electionconfig import Config
+from kubernetes.aio.leaderelection.leaderelection import LeaderElection
+from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
+
+LEASE_NAME = "disagg-operator"
+LEASE_SECONDS = 15
+RENEW_SECONDS = 10
+RETRY_SECONDS = 2
+
+_log = structlog.stdlib.get_logger("disagg")
+
+
+class LeadershipLostError(RuntimeError):
+    """Another operator may work now: this process has to end."""
+
+
+async def lead(configuration: Configuration, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Wait for the Lease, then do `work` while holding it.
+
+    Raises:
+        LeadershipLostError: The Lease was lost.
+    """
+    elected = asyncio.Event()
+
+    async def on_elected() -> None:
+        elected.set()
+
+    async with ApiClient(configuration) as api:
+        lock = LeaseLock(
+            LEASE_NAME,
+            os.environ.get("POD_NAMESPACE", "default"),
+            os.environ.get("POD_NAME", socket.gethostname()),
+            api,
+        )
+        election = asyncio.create_task(LeaderElection(_election(lock, on_elected)).run())
+        tasks: set[asyncio.Task[Any]] = {election}
+        try:
+            waiting = asyncio.create_task(elected.wait())
+            tasks.add(waiting)
+            await asyncio.wait({election, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if elected.is_set():
+                _log.info("leading", lease=LEASE_NAME)
+                working = asyncio.create_task(work())
+                tasks.add(working)
+                # Work that fails must end the leadership too, or nobody would ever take over.
+                done, _ = await asyncio.wait({election, working}, return_when=asyncio.FIRST_COMPLETED)
+                if working in done:
+                    return working.result()
+            # It ends only when the Lease is lost, or by an error that it does not catch.
+            election.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    raise LeadershipLostError(f"Lease {LEASE_NAME} was lost")
+
+
+def _election(lock: LeaseLock, on_elected: Callable[[], Coroutine[Any, Any, None]]) -> Config:
+    return Config(
+        lock,
+        lease_duration=LEASE_SECONDS,
+        renew_deadline=RENEW_SECONDS,
+        retry_period=RETRY_SECONDS,
+        onstarted_leading=on_elected,
+        onstopped_leading=on_elected,
+    )

@@ -1,0 +1,172 @@
+"""The way of one resource: key -> read -> decide -> build -> apply -> assess -> status. Start reading here.
+
+Level-based: each pass reads what is there and works out what is to be done from that alone, so a lost event, a
+restart or a second operator costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from disagg.api.names import API_VERSION, KIND, STATUS_MANAGER
+from disagg.api.resource import DisaggregatedInference, InvalidSpecError, Metadata, parse
+from disagg.api.status import ConditionType, Reason, Status
+from disagg.assess.assess import assess, begin, refuse
+from disagg.assess.events import Event, events
+from disagg.assess.problem import Problem
+from disagg.build.objects import build
+from disagg.build.pod_template import pod_templates
+from disagg.cluster.client import Client
+from disagg.cluster.errors import ForbiddenError
+from disagg.decide.decide import decide
+from disagg.decide.observed import Observed
+from disagg.reconcile.children import Children, ProblemError, forbidden
+from disagg.reconcile.kinds import ALL_KINDS, DISAGGREGATED_INFERENCE, EVENT, STATUS_KINDS
+from disagg.reconcile.queue import Key
+
+SETTLE_SECONDS = 1.0
+"""After a change: the time for controllers to act on it, before the status is judged again."""
+PROBLEM_SECONDS = 30.0
+"""Until a problem is looked at again that nothing may tell about: a name that is free, a right that was given."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a pass has come to.
+
+    Attributes:
+        result: `gone`, `paused`, `unchanged`, `changed` or `problem`.
+        changes: What was changed, such as `apply Deployment/llama-decode`.
+        message: The problem, if there is one.
+        again: Seconds after which to look again, or None.
+    """
+
+    result: str
+    changes: list[str] = field(default_factory=list)
+    message: str = ""
+    again: float | None = None
+
+
+class Reconciler:
+    """Reconciles one resource at a time; different resources at once.
+
+    Args:
+        client: The API server.
+        now: The clock, in UTC.
+    """
+
+    def __init__(self, client: Client, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._client = client
+        self._now = now
+        self._children: dict[Key, Children] = {}
+
+    async def reconcile(self, key: Key, kinds: frozenset[str]) -> Outcome:
+        """One pass over the resource `key`, with its children of `kinds` looked at.
+
+        Raises:
+            ApiError: A request failed; the pass is to be tried again.
+        """
+        raw = await self._client.get(DISAGGREGATED_INFERENCE, key.namespace, key.name)
+        if raw is None or "deletionTimestamp" in raw["metadata"]:
+            # Owner references take the children with it. To apply anything now would resurrect them.
+            self._children.pop(key, None)
+            return Outcome("gone")
+        metadata = Metadata.model_validate(raw["metadata"])
+        before = _status(raw)
+        try:
+            resource = parse(raw | {"status": before.model_dump(by_alias=True)})
+        except InvalidSpecError as error:
+            problem = Problem(Reason.INVALID_SPEC, f"the spec does not fit this operator's schema: {error}")
+            await self._write(metadata, before, refuse(metadata, before, problem, self._now()))
+            return Outcome("problem", message=problem.message)
+        if before.observed_generation != metadata.generation:
+            resource = resource.model_copy(update={"status": begin(resource, self._now())})
+            await self._write(metadata, before, resource.status)
+        return await self._pass(key, resource, before, ALL_KINDS if _unsettled(before, metadata) else kinds)
+
+    async def _pass(
+        self, key: Key, resource: DisaggregatedInference, before: Status, kinds: frozenset[str]
+    ) -> Outcome:
+        children = self._children.setdefault(key, Children(self._client))
+        observed, problem = Observed(key.name), None
+        changes: list[str] = []
+        try:
+            observed = await children.read(key.namespace, key.name, kinds | STATUS_KINDS)
+            if not resource.spec.paused:
+                rendered = pod_templates(resource)
+                decisions = decide(resource, observed, rendered)
+                desired = [obj for obj in build(resource, decisions) if obj["kind"] in kinds | STATUS_KINDS]
+                observed, changes = await children.change(resource, desired, decisions, observed)
+        except ProblemError as error:
+            problem = error.problem
+        except ForbiddenError as error:
+            problem = forbidden(error)
+        if changes and before.observed_generation != resource.metadata.generation:
+            # The status says already that work has begun, and what was just made has none of its own yet.
+            return Outcome("changed", changes, again=SETTLE_SECONDS)
+        status = assess(resource, observed, problem, self._now())
+        await self._write(resource.metadata, resource.status, status)
+        if problem is not None:
+            return Outcome("problem", message=problem.message, again=PROBLEM_SECONDS)
+        if changes:
+            return Outcome("changed", changes, again=SETTLE_SECONDS)
+        return Outcome("paused" if resource.spec.paused else "unchanged")
+
+    async def _write(self, metadata: Metadata, before: Status, status: Status) -> None:
+        """Write a status that differs from the one that is there, and the events that tell of the difference."""
+        if status == before:
+            return
+        body = _head(metadata) | {"status": status.model_dump(mode="json", by_alias=True, exclude_none=True)}
+        await self._client.apply(DISAGGREGATED_INFERENCE, body, manager=STATUS_MANAGER, subresource="status")
+        for event in events(before, status):
+            await self._record(metadata, event)
+
+    async def _record(self, metadata: Metadata, event: Event) -> None:
+        now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{metadata.name}.", "namespace": metadata.namespace},
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "name": metadata.name,
+                "namespace": metadata.namespace,
+                "uid": metadata.uid,
+            },
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message[:1024],
+            "source": {"component": "disagg"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        await self._client.create(EVENT, body, manager=STATUS_MANAGER)
+
+
+def _status(raw: dict[str, Any]) -> Status:
+    """The status that is there. One that does not fit the schema is as good as none: it is written anew."""
+    try:
+        return Status.model_validate(raw.get("status") or {})
+    except ValidationError:
+        return Status()
+
+
+def _unsettled(before: Status, metadata: Metadata) -> bool:
+    """Whether every kind of children must be looked at, whatever the events were about."""
+    stalled = before.condition(ConditionType.STALLED)
+    return before.observed_generation != metadata.generation or stalled is None or stalled.status == "True"
+
+
+def _head(metadata: Metadata) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+    }
