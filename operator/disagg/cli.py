@@ -52,9 +52,9 @@ def render(
         documents = [document for document in yaml.safe_load_all(text) if document]
         objects = [obj for document in documents for obj in _render(document)]
     except (OSError, yaml.YAMLError, InvalidSpecError, ValueError) as error:
-        raise typer.TyperException(f"{file}: {error}") from error
+        raise _failure(f"{file}: {error}") from error
     if not objects:
-        raise typer.TyperException(f"{file}: no {KIND} in it")
+        raise _failure(f"{file}: no {KIND} in it")
     yaml.dump_all(objects, sys.stdout, Dumper=_Dumper, sort_keys=False, width=120, explicit_start=True)
 
 
@@ -95,9 +95,15 @@ def operator(  # noqa: PLR0913 - one parameter an option
     try:
         uvloop.run(run(settings))
     except ApiError as error:
-        raise typer.TyperException(str(error)) from error
+        raise _failure(str(error)) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(0) from None
+
+
+def _failure(message: str) -> typer.Exit:
+    """Tell on standard error what went wrong. An exception of typer would show as a traceback."""
+    typer.echo(f"Error: {message}", err=True)
+    return typer.Exit(1)
 
 
 def _render(document: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - whatever the file holds

@@ -39,10 +39,6 @@ def assess(
     roles = {role: _role(resource, role, observed, same_generation=same_generation) for role in RoleName}
     problem = problem or _stalled(roles)
     ready, reason, message = _ready(roles, problem)
-    if resource.spec.paused:
-        paused = ("True", Reason.PAUSED, "spec.paused is true: the operator changes nothing of this resource")
-    else:
-        paused = ("False", Reason.NOT_PAUSED, "the operator keeps the children as the spec says")
     autoscalers = [found for role in ENGINE_ROLES if (found := observed.autoscaler(role)) is not None]
     wanted = sum(getattr(resource.spec, role).autoscaling is not None for role in ENGINE_ROLES)
     working, why, text = assess_autoscaling(autoscalers, wanted=wanted)
@@ -64,7 +60,7 @@ def assess(
             for role, found in roles.items()
         },
         ConditionType.AUTOSCALING_READY: (_status(holds=working), why, text),
-        ConditionType.PAUSED: paused,
+        ConditionType.PAUSED: _paused(resource),
     }
     has_router = RoleName.ROUTER in wanted_roles(resource.spec)
     return Status(
@@ -89,11 +85,7 @@ def begin(resource: DisaggregatedInference, now: datetime) -> Status:
         "a new generation of the spec was seen",
     )
     conditions[ConditionType.STALLED] = ("False", Reason.NOT_STALLED, "nothing stands in the way")
-    conditions[ConditionType.PAUSED] = (
-        "False",
-        Reason.NOT_PAUSED,
-        "the operator keeps the children as the spec says",
-    )
+    conditions[ConditionType.PAUSED] = _paused(resource)
     return Status(
         observed_generation=resource.metadata.generation,
         conditions=_transitions(resource.metadata, conditions, resource.status, now),
@@ -109,10 +101,11 @@ def refuse(metadata: Metadata, previous: Status, problem: Problem, now: datetime
         ConditionType.RECONCILING: ("False", Reason.CONVERGED, "nothing is in progress"),
         ConditionType.STALLED: ("True", problem.reason, problem.message),
     }
+    known = [condition for condition in previous.conditions if condition.type not in conditions]
     return previous.model_copy(
         update={
             "observed_generation": metadata.generation,
-            "conditions": _transitions(metadata, conditions, previous, now),
+            "conditions": [*_transitions(metadata, conditions, previous, now), *known],
         }
     )
 
@@ -143,6 +136,12 @@ def _ready(roles: dict[RoleName, RoleAssessment], problem: Problem | None) -> tu
     if all(roles[role].reason is Reason.SCALED_TO_ZERO for role in ENGINE_ROLES):
         return True, Reason.SCALED_TO_ZERO, "prefill and decode are scaled to 0"
     return True, Reason.READY, "all roles are rolled out and ready"
+
+
+def _paused(resource: DisaggregatedInference) -> tuple[str, Reason, str]:
+    if resource.spec.paused:
+        return "True", Reason.PAUSED, "spec.paused is true: the operator changes nothing of this resource"
+    return "False", Reason.NOT_PAUSED, "the operator keeps the children as the spec says"
 
 
 def _status(*, holds: bool) -> ConditionStatus:

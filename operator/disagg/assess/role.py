@@ -58,7 +58,7 @@ def assess_role(
     counts = _counts(deployment)
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     have = f"{counts.ready_replicas} of {counts.desired_replicas} {role} pods are ready"
-    verdict = _not_rolled_out(deployment, conditions, have) or _not_available(
+    verdict = _not_rolled_out(deployment, conditions, have, was_ready=was_ready) or _not_available(
         deployment, autoscaler, have, was_ready=was_ready
     )
     if verdict is not None:
@@ -81,7 +81,7 @@ def _counts(deployment: dict[str, Any]) -> RoleStatus:
 
 
 def _not_rolled_out(
-    deployment: dict[str, Any], conditions: dict[str, dict[str, Any]], have: str
+    deployment: dict[str, Any], conditions: dict[str, dict[str, Any]], have: str, *, was_ready: bool
 ) -> tuple[Reason, str] | None:
     """Why the latest pod template does not run everywhere yet, as far as the Deployment controller knows."""
     metadata, status = deployment["metadata"], deployment.get("status", {})
@@ -96,7 +96,10 @@ def _not_rolled_out(
         )
     if failure.get("status") == "True":
         return Reason.REPLICA_FAILURE, f"{have}, and no more can be created: {failure.get('message', '')}"
-    if int(status.get("observedGeneration", 0)) < int(metadata.get("generation", 1)) or updated < total:
+    # What the Deployment controller has yet to see of a role that was ready is a new count, as a rule: a rollout shows
+    # in the counts at once.
+    unseen = int(status.get("observedGeneration", 0)) < int(metadata.get("generation", 1)) and not was_ready
+    if unseen or updated < total:
         return Reason.ROLLING_OUT, f"{have}, {updated} run the latest template"
     if progressing != _ROLLED_OUT:
         return Reason.PROGRESSING, have

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from disagg.api.fields import EnvVar, Resources
-from disagg.api.names import ENGINE_ROLES, RoleName, child_name, labels
+from disagg.api.names import ENGINE_ROLES, RoleName, child_name, labels, selector_labels
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.spec import EngineKind, Role, RouterKind, Spec
 from disagg.build import router
@@ -75,8 +75,9 @@ def _pod_template(resource: DisaggregatedInference, role: RoleName) -> dict[str,
         template, overlay = _router_template(resource), resource.spec.router.pod_template
     else:
         template, overlay = _engine_template(resource, role), getattr(resource.spec, role).pod_template
+    template["metadata"]["labels"] = labels(resource.metadata.name, role)
     merged = merge(template, overlay)
-    own = {"labels": labels(resource.metadata.name, role)}
+    own = {"labels": selector_labels(resource.metadata.name, role)}
     return merged | {"metadata": merge(merged.get("metadata") or {}, own)}
 
 

@@ -32,10 +32,14 @@ def merge(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
     """`base` with `overlay` laid over it; neither is changed.
 
     A null removes a field. An item of a keyed list is merged with the item of the same key, or added after the
-    others; `$patch: delete` in it removes that item, `$patch: replace` replaces a block or item as a whole.
+    others. `$patch: replace` in a block replaces it as a whole, `$patch: delete` empties it. In an item of a keyed
+    list, `$patch: delete` removes the item of the same key, and `$patch: replace` stands for no item: the other items
+    of the overlay replace the list.
     """
     if overlay.get(_DIRECTIVE) == "replace":
         return _without_directive(overlay)
+    if overlay.get(_DIRECTIVE) == "delete":
+        return {}
     merged = dict(base)
     for key, value in overlay.items():
         if value is None:
@@ -51,6 +55,8 @@ def merge(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merge_list(base: list[Any], overlay: list[Any], merge_key: str) -> list[Any]:
+    if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in overlay):
+        return [item for item in overlay if not isinstance(item, dict) or _DIRECTIVE not in item]
     merged = list(base)
     for item in overlay:
         if not isinstance(item, dict):

@@ -36,7 +36,8 @@ def _decide_role(
     resource: DisaggregatedInference, role: RoleName, live: dict[str, Any] | None, rendered: Template
 ) -> RoleDecision:
     replicas = _replicas(resource, role)
-    running = int(live["spec"].get("replicas", 1)) if live is not None else None
+    # A Deployment that is applied without a count begins with 1.
+    running = int(live["spec"].get("replicas", 1)) if live is not None else 1
     max_surge, max_unavailable = _rollout(resource.spec.rollout, running if replicas is None else replicas)
     return RoleDecision(
         template=choose_template(rendered, live),
@@ -62,9 +63,9 @@ def _owns_replicas(live: dict[str, Any] | None) -> bool:
     return "f:replicas" in ownership.subtree(ownership.applied_fields(live, FIELD_MANAGER), "spec")
 
 
-def _rollout(rollout: Rollout, replicas: int | None) -> tuple[int | str, int | str]:
+def _rollout(rollout: Rollout, replicas: int) -> tuple[int | str, int | str]:
     """Surge and unavailable pods. GPU nodes seldom have room for a surge, but a single replica needs one to go on."""
-    alone = replicas is not None and replicas <= 1
+    alone = replicas <= 1
     surge: int | str | None = rollout.max_surge
     unavailable: int | str | None = rollout.max_unavailable
     if surge is None and unavailable is None:

@@ -95,10 +95,11 @@ def extract(tree: Tree, value: Any) -> Any:  # noqa: ANN401 - a value is any JSO
     if not tree:
         return value
     if isinstance(value, list):
+        # In the order of the object, not of the tree: a pod whose env is in another order is another pod.
         return [
-            extract(child, found[0])
-            for key, child in tree.items()
-            if key != _ITSELF and (found := _step(value, key))
+            extract(tree[keys[0]], item)
+            for item in value
+            if (keys := [key for key in tree if key != _ITSELF and _is_item(item, key)])
         ]
     if isinstance(value, dict):
         return {

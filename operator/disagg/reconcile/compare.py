@@ -32,7 +32,9 @@ def in_sync(desired: dict[str, Any], live: dict[str, Any]) -> bool:
         key: value for key, value in desired["metadata"].items() if key not in ("name", "namespace")
     }
     return (
-        _contains(live, body)
+        # A tree of nothing reads as one that owns all there is.
+        bool(tree)
+        and _contains(live, body)
         and ownership.covers(tree, body)
         and all(ownership.has(body, path) for path in ownership.leaves(tree))
         and not is_undone(live)

@@ -1,0 +1,164 @@
+"""Specs that the API server would take, for properties that hold for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from disagg.api.resource import DisaggregatedInference, parse
+
+NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", fullmatch=True)
+"""Names that the rules of the CRD allow: of a Service, at most 50 characters."""
+
+_WORDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,12}", fullmatch=True)
+_IMAGES = st.sampled_from(
+    ["vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:v0.10.1", "registry.local:5000/vllm", "vllm@sha256:0a1b"]
+)
+_URIS = st.from_regex(
+    r"hf://[A-Za-z0-9._-]{1,20}/[A-Za-z0-9._-]{1,20}|/[A-Za-z0-9._/-]{0,20}", fullmatch=True
+)
+_ARGS = st.lists(_WORDS.map(lambda word: f"--{word}"), max_size=3)
+_VARIABLE_NAMES = st.sampled_from(["HF_TOKEN", "PYTHONHASHSEED", "NCCL_DEBUG", "A", "B"])
+_QUANTITIES = st.sampled_from(["1", "500m", "64Gi", "1.5", "1e3"])
+_QUANTITY_MAPS = st.dictionaries(st.sampled_from(["cpu", "memory", "ephemeral-storage"]), _QUANTITIES)
+_REPLICAS = st.integers(0, 10000)
+_OVERLAYS = st.sampled_from(
+    [
+        {},
+        {"metadata": {"annotations": {"a": "b"}, "labels": {"team": "ml", "disagg.dev/role": "mine"}}},
+        {"spec": {"nodeSelector": {"pool": "gpu"}, "tolerations": [{"operator": "Exists"}]}},
+        {"spec": {"containers": [{"name": "sidecar", "image": "sidecar:1"}]}},
+        {"spec": {"volumes": [{"name": "models", "emptyDir": {}}], "terminationGracePeriodSeconds": None}},
+        {"spec": {"containers": [{"name": "engine", "image": "mine:1", "livenessProbe": None}]}},
+    ]
+)
+
+
+def _block(
+    required: Mapping[str, SearchStrategy[Any]] | None = None, /, **optional: SearchStrategy[Any]
+) -> SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(dict(required or {}), optional=optional)
+
+
+def _variables() -> SearchStrategy[list[dict[str, Any]]]:
+    source = st.just({"fieldRef": {"fieldPath": "status.podIP"}})
+    name = {"name": _VARIABLE_NAMES}
+    variable = _block(name, value=_WORDS) | _block(name | {"valueFrom": source})
+    return st.lists(variable, max_size=3, unique_by=lambda item: item["name"])
+
+
+_RESOURCES = _block(requests=_QUANTITY_MAPS, limits=_QUANTITY_MAPS)
+
+
+@st.composite
+def _autoscaling(draw: DrawFn, target: str, most: int) -> dict[str, Any]:
+    fewest = draw(st.integers(1, 100))
+    block = {"minReplicas": fewest, "maxReplicas": draw(st.integers(fewest, 10000))}
+    return block | draw(_block(None, **{target: st.integers(1, most)}))
+
+
+def _role(tensor: int, autoscaling: SearchStrategy[dict[str, Any]]) -> SearchStrategy[dict[str, Any]]:
+    return _block(
+        {"parallelism": st.just({"tensor": tensor})},
+        replicas=_REPLICAS,
+        image=_IMAGES,
+        args=_ARGS,
+        env=_variables(),
+        resources=_RESOURCES,
+        podTemplate=_OVERLAYS,
+        autoscaling=autoscaling,
+    )
+
+
+@st.composite
+def _rollouts(draw: DrawFn) -> dict[str, Any]:
+    amount = st.integers(0, 5) | st.integers(0, 100).map(lambda percent: f"{percent}%")
+    rollout: dict[str, Any] = draw(_block(maxSurge=amount, maxUnavailable=amount))
+    if all(rollout.get(field) in (0, "0%") for field in ("maxSurge", "maxUnavailable")):
+        rollout["maxSurge"] = 1
+    return rollout
+
+
+def _routers(kinds: list[str]) -> SearchStrategy[dict[str, Any]]:
+    rest: dict[str, SearchStrategy[Any]] = {
+        "replicas": _REPLICAS,
+        "args": _ARGS,
+        "resources": _RESOURCES,
+        "podTemplate": _OVERLAYS,
+        "service": _block(
+            type=st.sampled_from(["ClusterIP", "NodePort", "LoadBalancer"]), port=st.integers(1, 65535)
+        ),
+    }
+    image = {"image": _IMAGES}
+    return st.sampled_from(kinds).flatmap(
+        lambda kind: (
+            _block({"kind": st.just(kind)} | image, **rest)
+            if kind == "smg"
+            else _block(None, kind=st.just(kind), **image, **rest)
+        )
+    )
+
+
+@st.composite
+def specs(draw: DrawFn) -> dict[str, Any]:
+    """A spec that the API server would take."""
+    engine = draw(
+        _block(
+            {"image": _IMAGES},
+            kind=st.sampled_from(["vllm", "custom"]),
+            args=_ARGS,
+            env=_variables(),
+        )
+    )
+    custom = engine.get("kind") == "custom"
+    prefill_tensor = draw(st.sampled_from([1, 2, 4]))
+    # With vLLM a decode rank reads from one prefill rank.
+    decode_tensor = draw(st.integers(1, 64)) if custom else prefill_tensor * draw(st.sampled_from([1, 2, 8]))
+    spec: dict[str, Any] = draw(
+        _block(
+            {
+                "model": _block(
+                    {"uri": _URIS}, servedName=_WORDS, tokenSecret=_block({"name": st.just("hf")}, key=_WORDS)
+                ),
+            },
+            accelerator=_block(
+                resource=st.sampled_from(["nvidia.com/gpu", "amd.com/gpu"]), perRank=st.integers(0, 16)
+            ),
+            prefill=_role(prefill_tensor, _autoscaling("queueDepth", 100000)),
+            decode=_role(decode_tensor, _autoscaling("kvCacheUtilization", 90)),
+            router=_routers(["vllm-router", "none", *(["smg"] if custom else [])]),
+            rollout=_rollouts(),
+            groups=st.just(1),
+            paused=st.booleans(),
+        )
+    )
+    if not custom:
+        # The rule compares with the default of 1 where a role is not there.
+        spec.setdefault("prefill", {"parallelism": {"tensor": 1}})
+        spec.setdefault("decode", {"parallelism": {"tensor": prefill_tensor}})
+    return spec | {"engine": engine}
+
+
+@st.composite
+def raws(draw: DrawFn) -> dict[str, Any]:
+    """A resource that the API server would return."""
+    return {
+        "apiVersion": "disagg.dev/v1alpha1",
+        "kind": "DisaggregatedInference",
+        "metadata": {
+            "name": draw(NAMES),
+            "namespace": draw(NAMES),
+            "uid": "00000000-0000-4000-8000-000000000000",
+            "generation": draw(st.integers(1, 9)),
+            "labels": {"argocd.argoproj.io/instance": "parent", "app.kubernetes.io/instance": "parent"},
+        },
+        "spec": draw(specs()),
+    }
+
+
+def resources() -> SearchStrategy[DisaggregatedInference]:
+    """The same, parsed."""
+    return raws().map(parse)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from disagg.api.crd import crd_yaml
+from disagg.cli import app
+from tests.unit.resources import objects, raw, resource
+
+
+def run(*arguments: str, given: str | None = None) -> Result:
+    # Wide: messages are not broken at paths.
+    return CliRunner().invoke(app, list(arguments), input=given, env={"TERMINAL_WIDTH": "1000"})
+
+
+def rendered(text: str) -> list[dict[str, Any]]:
+    result = run("render", "-f", "-", given=text)
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.stdout))
+
+
+def test_crd_prints_the_custom_resource_definition() -> None:
+    result = run("crd")
+    assert (result.exit_code, result.stdout) == (0, crd_yaml())
+
+
+def test_without_a_command_there_is_help() -> None:
+    result = run()
+    assert all(command in result.output for command in ("crd", "render", "operator"))
+
+
+def test_render_prints_the_objects_of_a_new_resource() -> None:
+    found = [(obj["kind"], obj["metadata"]["name"]) for obj in rendered(yaml.dump(raw()))]
+    assert found == list(objects(resource()))
+
+
+def test_render_prints_objects_that_can_be_applied_before_their_owner_exists() -> None:
+    assert not [obj for obj in rendered(yaml.dump(raw())) if "ownerReferences" in obj["metadata"]]
+
+
+def test_render_reads_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "llama.yaml"
+    file.write_text(yaml.dump(raw()))
+    result = run("render", "--file", str(file))
+    assert result.exit_code == 0
+    assert list(yaml.safe_load_all(result.stdout)) == rendered(yaml.dump(raw()))
+
+
+def test_render_prints_no_anchors() -> None:
+    result = run("render", "-f", "-", given=yaml.dump(raw()))
+    assert "&id" not in result.stdout
+
+
+def test_render_takes_several_resources_and_passes_over_other_objects() -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "inference"}}
+    text = yaml.dump_all([namespace, raw("one"), None, raw("two")])
+    names = {obj["metadata"]["name"].split("-")[0] for obj in rendered(text)}
+    assert names == {"one", "two"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("", "no DisaggregatedInference in it", id="empty"),
+        pytest.param("kind: Namespace", "no DisaggregatedInference in it", id="another kind"),
+        pytest.param("just text", "no DisaggregatedInference in it", id="no object"),
+        pytest.param("a: [", "line 1", id="broken YAML"),
+        pytest.param(yaml.dump(raw(groups=2)), "spec.groups", id="a bad field"),
+        pytest.param(yaml.dump(raw(engine={"image": None})), "spec.engine.image", id="a missing value"),
+        pytest.param("kind: DisaggregatedInference", "metadata: Field required", id="nothing but a kind"),
+        pytest.param(
+            yaml.dump(raw(router={"kind": "smg"})),
+            "router.image: required when router.kind is smg",
+            id="no image",
+        ),
+    ],
+)
+def test_render_says_what_is_wrong(text: str, message: str) -> None:
+    result = run("render", "-f", "-", given=text)
+    assert result.exit_code == 1
+    assert message in result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.output
+
+
+def test_render_names_a_file_that_is_not_there(tmp_path: Path) -> None:
+    result = run("render", "-f", str(tmp_path / "absent.yaml"))
+    assert result.exit_code == 1
+    assert "absent.yaml" in result.output
+
+
+@pytest.mark.parametrize("address", ["bad", "0.0.0.0:", "0.0.0.0:http", ":-1"])
+def test_the_operator_refuses_an_address_without_a_port(address: str) -> None:
+    result = run("operator", "--http-address", address)
+    assert result.exit_code == 2
+    assert f"--http-address {address}: HOST:PORT is expected" in result.output
+
+
+@pytest.mark.parametrize("option", [("--workers", "0"), ("--resync-seconds", "0"), ("--log-level", "loud")])
+def test_the_operator_refuses_a_bad_option(option: tuple[str, str]) -> None:
+    result = run("operator", *option)
+    assert result.exit_code == 2
+    assert option[0] in result.output
