@@ -22,8 +22,8 @@ _NAME_RULES = [
     ),
     cel(
         f"size(self.metadata.name) <= {MAX_NAME_LENGTH}",
-        f"'metadata.name has ' + string(size(self.metadata.name)) + ' characters, at most {MAX_NAME_LENGTH}"
-        " are allowed: the names of the children append to it'",
+        f"'metadata.name has %d characters, at most {MAX_NAME_LENGTH} are allowed: the names of the children"
+        " append to it'.format([size(self.metadata.name)])",
     ),
 ]
 

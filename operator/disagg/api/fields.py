@@ -11,6 +11,9 @@ QUANTITY = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+
 """Kubernetes quantities without a sign: no resource of a pod may be negative."""
 
 
+PERCENTAGE = r"^([0-9]|[1-9][0-9]|100)%$"
+
+
 class Block(BaseModel):
     """A block of the resource.
 
@@ -57,7 +60,7 @@ Free = Annotated[
 
 IntOrPercent = Annotated[
     int | str,
-    Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": r"^[0-9]+%$"}),
+    Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": PERCENTAGE, "minimum": 0}),
 ]
 """A count of pods, or a percentage of them such as `25%`."""
 

@@ -112,7 +112,8 @@ class Parallelism(Block):
 
 _MIN_UP_TO_MAX = cel(
     "self.minReplicas <= self.maxReplicas",
-    "'minReplicas (' + string(self.minReplicas) + ') must be at most maxReplicas (' + string(self.maxReplicas) + ')'",
+    # `format` and not `string`, whose estimated cost has no bound.
+    "'minReplicas (%d) must be at most maxReplicas (%d)'.format([self.minReplicas, self.maxReplicas])",
     field=".minReplicas",
 )
 
@@ -220,8 +221,8 @@ class Rollout(Block):
 
     model_config = rules(
         cel(
-            "!((has(self.maxSurge) ? string(self.maxSurge) in ['0', '0%'] : true)"
-            " && (has(self.maxUnavailable) ? string(self.maxUnavailable) in ['0', '0%'] : false))",
+            "!(has(self.maxSurge) && has(self.maxUnavailable)"
+            " && string(self.maxSurge) in ['0', '0%'] && string(self.maxUnavailable) in ['0', '0%'])",
             "'maxSurge and maxUnavailable must not both be 0: no pod could ever be replaced'",
             field=".maxUnavailable",
         )
@@ -246,8 +247,8 @@ class Spec(Block):
         # https://docs.vllm.ai, NixlConnector: a decode rank reads from one prefill rank, never from several.
         cel(
             f"self.engine.kind != 'vllm' || {_DECODE_TENSOR} % {_PREFILL_TENSOR} == 0",
-            f"'decode.parallelism.tensor (' + string({_DECODE_TENSOR}) + ') must be a multiple of"
-            f" prefill.parallelism.tensor (' + string({_PREFILL_TENSOR}) + ') with engine vllm'",
+            "'decode.parallelism.tensor (%d) must be a multiple of prefill.parallelism.tensor (%d) with engine vllm'"
+            f".format([{_DECODE_TENSOR}, {_PREFILL_TENSOR}])",
         ),
         cel(
             "!(self.engine.kind == 'vllm' && has(self.router) && has(self.router.kind) && self.router.kind == 'smg')",

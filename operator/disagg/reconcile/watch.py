@@ -7,13 +7,13 @@ event says only that something happened to a key; what is to be done about it is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import kopf
 
 from disagg.api.names import GROUP, MANAGED_BY, MANAGED_BY_LABEL, NAME_LABEL, PLURAL, VERSION
-from disagg.reconcile.kinds import ALL_KINDS, CHILD_KINDS
+from disagg.reconcile.kinds import CHILD_KINDS
 from disagg.reconcile.queue import Key, KeyQueue
 
 CHILD_DELAY_SECONDS = 1.0
@@ -30,7 +30,8 @@ def registry(queue: KeyQueue, seen: Callable[[], None]) -> kopf.OperatorRegistry
     handlers = kopf.OperatorRegistry()
     generations: dict[Key, int] = {}
 
-    def resource_event(type: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: A002, ANN401 - kopf's names
+    # Asynchronous, although nothing is awaited: kopf would run a plain function in a thread, away from the queue.
+    async def resource_event(type: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: A002, ANN401 - kopf's names
         seen()
         key = Key(str(meta["namespace"]), str(meta["name"]))
         generation = int(meta["generation"])
@@ -43,8 +44,8 @@ def registry(queue: KeyQueue, seen: Callable[[], None]) -> kopf.OperatorRegistry
             generations[key] = generation
         queue.add(key)
 
-    def child_event(kind: str) -> Callable[..., None]:
-        def handle(type: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: A002, ANN401 - kopf's names
+    def child_event(kind: str) -> Callable[..., Coroutine[Any, Any, None]]:
+        async def handle(type: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: A002, ANN401 - kopf's names
             # The first list tells of children whose resource it tells of too.
             if type is not None and (name := meta.labels.get(NAME_LABEL)) is not None:
                 queue.add(Key(str(meta["namespace"]), name), frozenset({kind}), delay=CHILD_DELAY_SECONDS)
@@ -98,6 +99,3 @@ async def watch(
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - kopf's keywords
     return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
-
-
-__all__ = ["ALL_KINDS", "registry", "settings", "watch"]
