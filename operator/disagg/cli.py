@@ -22,6 +22,8 @@ from disagg.decide.observed import Observed
 from disagg.reconcile import log
 from disagg.reconcile.operator import Settings, run
 
+_MAX_PORT = 65535
+
 app = typer.Typer(
     help="Disaggregated LLM inference on Kubernetes.",
     no_args_is_help=True,
@@ -79,7 +81,7 @@ def operator(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Run the operator, with the credentials of its pod or of KUBECONFIG."""
     host, _, port = http_address.rpartition(":")
-    if not port.isdecimal():
+    if not host or not port.isdecimal() or int(port) > _MAX_PORT:
         raise typer.BadParameter(
             f"--http-address {http_address}: HOST:PORT is expected, such as 0.0.0.0:8080"
         )

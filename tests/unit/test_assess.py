@@ -203,11 +203,12 @@ def test_a_new_generation_of_a_paused_resource_is_still_paused() -> None:
 
 
 def test_a_ready_resource_stays_ready_without_one_pod() -> None:
-    ready = assessed(READY)
-    assert summary(assess(at_generation(1, ready), STARTING, None, LATER))["Ready"][0] == "False"
+    fixed: dict[str, Any] = {"prefill": {"replicas": 4}}
+    ready = assessed(READY, **fixed)
+    assert summary(assess(at_generation(1, ready, **fixed), STARTING, None, LATER))["Ready"][0] == "False"
     one_less = observed(running("prefill", 4, readyReplicas=3), running("decode", 2), running("router"))
-    assert summary(assess(at_generation(1, ready), one_less, None, LATER))["Ready"][0] == "True"
-    assert summary(assess(at_generation(2, ready), one_less, None, LATER))["Ready"][0] == "False"
+    assert summary(assess(at_generation(1, ready, **fixed), one_less, None, LATER))["Ready"][0] == "True"
+    assert summary(assess(at_generation(2, ready, **fixed), one_less, None, LATER))["Ready"][0] == "False"
 
 
 def test_a_resource_that_was_never_ready_is_not_ready_without_one_pod() -> None:

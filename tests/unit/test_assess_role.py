@@ -15,15 +15,10 @@ def progressing(reason: str, *others: dict[str, Any]) -> dict[str, Any]:
     return {"conditions": [{"type": "Progressing", "status": "True", "reason": reason}, *others]}
 
 
-def autoscaler(minimum: int) -> dict[str, Any]:
-    return {"spec": {"minReplicas": minimum, "maxReplicas": 100}}
-
-
 def judged(
     deployment: dict[str, Any] | None, minimum: int | None = None, *, was_ready: bool = False
 ) -> RoleAssessment:
-    scaler = autoscaler(minimum) if minimum is not None else None
-    return assess_role(RoleName.PREFILL, deployment, scaler, was_ready=was_ready)
+    return assess_role(RoleName.PREFILL, deployment, minimum=minimum, was_ready=was_ready)
 
 
 QUOTA = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
@@ -172,7 +167,15 @@ def test_a_ready_role_may_lack_as_many_pods_as_a_rollout_takes_down(
 ) -> None:
     strategy = {"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": unavailable}}}}
     deployment = overlaid(running("prefill", 10, readyReplicas=ready), strategy)
-    assert judged(deployment, was_ready=True).ready is is_ready
+    assert judged(deployment, minimum=10, was_ready=True).ready is is_ready
+
+
+def test_a_ready_role_whose_count_is_left_to_others_stays_ready_while_it_is_scaled_up() -> None:
+    assert judged(running("prefill", 8, readyReplicas=2), was_ready=True).ready
+
+
+def test_a_ready_role_whose_count_is_left_to_others_needs_one_pod() -> None:
+    assert not judged(running("prefill", 8, readyReplicas=0), was_ready=True).ready
 
 
 def test_a_ready_role_of_one_pod_needs_it() -> None:

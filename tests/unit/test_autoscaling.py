@@ -62,6 +62,8 @@ def test_each_metric_that_is_missing_is_named() -> None:
 
 
 def test_an_autoscaler_that_rests_at_zero_is_not_said_to_lack_its_metric() -> None:
-    works, _, message = assess_autoscaling([IDLE], wanted=1)
-    assert not works
-    assert message == "llama-prefill does nothing while its Deployment is scaled to 0"
+    assert assess_autoscaling([IDLE], wanted=1) == (
+        False,
+        Reason.SCALED_TO_ZERO,
+        "llama-prefill: does nothing while its Deployment is scaled to 0",
+    )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from disagg.api.names import RoleName
-from disagg.api.resource import DisaggregatedInference, parse
+from disagg.api.resource import DisaggregatedInference, InvalidSpecError, parse
 from disagg.build.pod_template import pod_templates
 from disagg.build.service import endpoint
 from tests.unit import strategies
@@ -275,8 +275,8 @@ def test_smg_starts_by_its_image() -> None:
 
 
 def test_smg_without_an_image_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"router\.image: required when router\.kind is smg"):
-        pod_templates(resource(**overlaid(SMG, {"router": {"image": None}})))
+    with pytest.raises(InvalidSpecError, match=r"spec\.router: .*image is required when kind is smg"):
+        resource(**overlaid(SMG, {"router": {"image": None}}))
 
 
 def test_the_routers_image_is_the_users() -> None:

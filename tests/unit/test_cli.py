@@ -74,7 +74,7 @@ def test_render_takes_several_resources_and_passes_over_other_objects() -> None:
         pytest.param("kind: DisaggregatedInference", "metadata: Field required", id="nothing but a kind"),
         pytest.param(
             yaml.dump(raw(router={"kind": "smg"})),
-            "router.image: required when router.kind is smg",
+            "image is required when kind is smg",
             id="no image",
         ),
     ],

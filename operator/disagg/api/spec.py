@@ -8,9 +8,9 @@ since those freeze in stored objects: they are `None` here and resolved where th
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from disagg.api.fields import (
     Arguments,
@@ -214,6 +214,12 @@ class Router(Block):
     """Strategic-merge overlay on the router's pod template. Its container is called `router`."""
     service: RouterService = RouterService()
     """The Service that clients call."""
+
+    @model_validator(mode="after")
+    def _smg_has_an_image(self) -> Self:
+        if self.kind is RouterKind.SMG and self.image is None:
+            raise ValueError("image is required when kind is smg: name the smg image that you run")
+        return self
 
 
 class Rollout(Block):

@@ -7,6 +7,7 @@ from typing import Literal
 
 from disagg.api.names import ENGINE_ROLES, RoleName
 from disagg.api.resource import DisaggregatedInference, Metadata
+from disagg.api.spec import Autoscaling
 from disagg.api.status import Condition, ConditionType, Reason, RolesStatus, Status
 from disagg.assess.autoscaling import assess_autoscaling
 from disagg.assess.problem import Problem
@@ -117,7 +118,14 @@ def _role(
         return RoleAssessment(Reason.ROUTER_DISABLED, "router.kind is none: you bring your own")
     previous = resource.status.condition(_ROLE_CONDITIONS[role])
     was_ready = same_generation and previous is not None and previous.status == "True"
-    return assess_role(role, observed.deployment(role), observed.autoscaler(role), was_ready=was_ready)
+    return assess_role(role, observed.deployment(role), minimum=_minimum(resource, role), was_ready=was_ready)
+
+
+def _minimum(resource: DisaggregatedInference, role: RoleName) -> int | None:
+    wanted = getattr(resource.spec, role)
+    autoscaling: Autoscaling | None = getattr(wanted, "autoscaling", None)
+    replicas: int | None = wanted.replicas
+    return replicas if autoscaling is None else autoscaling.min_replicas
 
 
 def _stalled(roles: dict[RoleName, RoleAssessment]) -> Problem | None:

@@ -21,6 +21,13 @@ def assess_autoscaling(autoscalers: list[dict[str, Any]], *, wanted: int) -> Ver
     """
     if wanted == 0:
         return True, Reason.AUTOSCALING_DISABLED, "no role has autoscaling"
+    asleep = [autoscaler["metadata"]["name"] for autoscaler in autoscalers if _is_asleep(autoscaler)]
+    if asleep:
+        return (
+            False,
+            Reason.SCALED_TO_ZERO,
+            f"{', '.join(asleep)}: does nothing while its Deployment is scaled to 0",
+        )
     broken = [problem for autoscaler in autoscalers if (problem := _problem(autoscaler))]
     if broken:
         return False, Reason.METRICS_UNAVAILABLE, "; ".join(broken)
@@ -30,12 +37,14 @@ def assess_autoscaling(autoscalers: list[dict[str, Any]], *, wanted: int) -> Ver
     return True, Reason.AUTOSCALING_ACTIVE, "all autoscalers act on their metrics"
 
 
+def _is_asleep(autoscaler: dict[str, Any]) -> bool:
+    return _condition(autoscaler).get("reason") == "ScalingDisabled"
+
+
 def _problem(autoscaler: dict[str, Any]) -> str | None:
     condition = _condition(autoscaler)
     if condition.get("status") != "False":
         return None
-    if condition.get("reason") == "ScalingDisabled":
-        return f"{autoscaler['metadata']['name']} does nothing while its Deployment is scaled to 0"
     metrics = ", ".join(
         metric["external"]["metric"]["name"]
         for metric in autoscaler["spec"]["metrics"]

@@ -38,7 +38,7 @@ class RoleAssessment:
 
 
 def assess_role(
-    role: RoleName, deployment: dict[str, Any] | None, autoscaler: dict[str, Any] | None, *, was_ready: bool
+    role: RoleName, deployment: dict[str, Any] | None, *, minimum: int | None, was_ready: bool
 ) -> RoleAssessment:
     """Judge a role.
 
@@ -49,7 +49,8 @@ def assess_role(
     Args:
         role: The role, for messages.
         deployment: Its live Deployment.
-        autoscaler: Its live HorizontalPodAutoscaler, if it has one.
+        minimum: Fewest pods that the resource asks for (its replicas, or its autoscaler's minimum), or None where it
+            leaves the count to others.
         was_ready: Whether the role was ready at this generation of the resource when it was last judged.
     """
     if deployment is None:
@@ -59,7 +60,7 @@ def assess_role(
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     have = f"{counts.ready_replicas} of {counts.desired_replicas} {role} pods are ready"
     verdict = _not_rolled_out(deployment, conditions, have, was_ready=was_ready) or _not_available(
-        deployment, autoscaler, have, was_ready=was_ready
+        deployment, have, minimum=minimum, was_ready=was_ready
     )
     if verdict is not None:
         reason, message = verdict
@@ -107,18 +108,17 @@ def _not_rolled_out(
 
 
 def _not_available(
-    deployment: dict[str, Any], autoscaler: dict[str, Any] | None, have: str, *, was_ready: bool
+    deployment: dict[str, Any], have: str, *, minimum: int | None, was_ready: bool
 ) -> tuple[Reason, str] | None:
     """Whether a role that is rolled out lacks pods that it cannot do without."""
-    needed = _needed(deployment["spec"], autoscaler, was_ready=was_ready)
+    needed = _needed(deployment["spec"], minimum=minimum or 1, was_ready=was_ready)
     if int(deployment.get("status", {}).get("readyReplicas", 0)) < needed:
         return Reason.PODS_NOT_READY, f"{have}, {needed} are needed"
     return None
 
 
-def _needed(spec: dict[str, Any], autoscaler: dict[str, Any] | None, *, was_ready: bool) -> int:
+def _needed(spec: dict[str, Any], *, minimum: int, was_ready: bool) -> int:
     desired = int(spec.get("replicas", 1))
-    minimum = int(autoscaler["spec"].get("minReplicas", 1)) if autoscaler is not None else desired
     if desired == 0:
         return 0
     if not was_ready:

@@ -26,7 +26,7 @@ def container(resource: DisaggregatedInference) -> dict[str, Any]:
     """The router's container, without probes.
 
     Raises:
-        ValueError: The resource has no router, or one whose image it must name and does not.
+        ValueError: The resource has no router.
     """
     router = resource.spec.router
     kind = router_kind(resource.spec)

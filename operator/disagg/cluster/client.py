@@ -117,7 +117,8 @@ class Client:
     ) -> Object:
         """Apply `obj` server-side, taking over fields that others own. Returns the object as it is (or would be)."""
         metadata = obj["metadata"]
-        query = {"fieldManager": manager, "force": "true"}
+        # Strict: a typo in an overlay is refused instead of dropped.
+        query = {"fieldManager": manager, "force": "true", "fieldValidation": "Strict"}
         if dry_run:
             query["dryRun"] = "All"
         path = resource.path(metadata["namespace"], metadata["name"], subresource)

@@ -7,7 +7,7 @@ from typing import Any
 
 from disagg.api.names import FIELD_MANAGER, RoleName
 from disagg.api.resource import DisaggregatedInference
-from disagg.api.spec import Rollout
+from disagg.api.spec import Autoscaling, Rollout
 from disagg.decide import ownership
 from disagg.decide.decisions import Decisions, RoleDecision, Template
 from disagg.decide.observed import Observed
@@ -35,10 +35,11 @@ def decide(
 def _decide_role(
     resource: DisaggregatedInference, role: RoleName, live: dict[str, Any] | None, rendered: Template
 ) -> RoleDecision:
-    replicas = _replicas(resource, role)
-    # A Deployment that is applied without a count begins with 1.
+    replicas, autoscaling = _replicas(resource, role), _autoscaling(resource, role)
+    # A Deployment that is applied without a count begins with 1, and its autoscaler lifts that to its minimum.
     running = int(live["spec"].get("replicas", 1)) if live is not None else 1
-    max_surge, max_unavailable = _rollout(resource.spec.rollout, running if replicas is None else replicas)
+    expected = max(running, autoscaling.min_replicas) if autoscaling is not None else running
+    max_surge, max_unavailable = _rollout(resource.spec.rollout, expected if replicas is None else replicas)
     return RoleDecision(
         template=choose_template(rendered, live),
         replicas=replicas,
@@ -49,11 +50,15 @@ def _decide_role(
 
 
 def _replicas(resource: DisaggregatedInference, role: RoleName) -> int | None:
-    wanted = getattr(resource.spec, role)
-    if getattr(wanted, "autoscaling", None) is not None:
+    if _autoscaling(resource, role) is not None:
         return None
-    replicas: int | None = wanted.replicas
+    replicas: int | None = getattr(resource.spec, role).replicas
     return replicas
+
+
+def _autoscaling(resource: DisaggregatedInference, role: RoleName) -> Autoscaling | None:
+    autoscaling: Autoscaling | None = getattr(getattr(resource.spec, role), "autoscaling", None)
+    return autoscaling
 
 
 def _owns_replicas(live: dict[str, Any] | None) -> bool:

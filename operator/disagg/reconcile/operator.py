@@ -78,7 +78,7 @@ class _Operator:
         """Watch and reconcile. Whatever of it ends first ends the rest, and the process: it is restarted clean."""
         reconciler = Reconciler(client)
         tasks = [
-            asyncio.create_task(watch(self.queue, self.settings.namespaces, lambda: None, self.watching)),
+            asyncio.create_task(watch(self.queue, self.settings.namespaces, self.watching)),
             *(asyncio.create_task(self._reconcile_next(reconciler)) for _ in range(self.settings.workers)),
         ]
         try:

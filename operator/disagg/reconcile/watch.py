@@ -20,19 +20,17 @@ CHILD_DELAY_SECONDS = 1.0
 """Children report by dozens while pods start: their events are gathered for a second."""
 
 
-def registry(queue: KeyQueue, seen: Callable[[], None]) -> kopf.OperatorRegistry:
+def registry(queue: KeyQueue) -> kopf.OperatorRegistry:
     """Handlers that turn events into keys in `queue`.
 
     Args:
         queue: Where the keys go.
-        seen: Called at each event.
     """
     handlers = kopf.OperatorRegistry()
     generations: dict[Key, int] = {}
 
     # Asynchronous, although nothing is awaited: kopf would run a plain function in a thread, away from the queue.
     async def resource_event(type: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: A002, ANN401 - kopf's names
-        seen()
         key = Key(str(meta["namespace"]), str(meta["name"]))
         generation = int(meta["generation"])
         if type == "DELETED":
@@ -73,22 +71,19 @@ def settings() -> kopf.OperatorSettings:
     return chosen
 
 
-async def watch(
-    queue: KeyQueue, namespaces: Sequence[str], seen: Callable[[], None], started: asyncio.Event
-) -> None:
+async def watch(queue: KeyQueue, namespaces: Sequence[str], started: asyncio.Event) -> None:
     """Put the key of each resource that something happens to into `queue`, for ever.
 
     Args:
         queue: Where the keys go.
         namespaces: The namespaces to watch; all of them if empty.
-        seen: Called at each event of a resource.
         started: Set once kopf has logged in.
 
     Raises:
         Exception: A watch failed for a reason that it does not recover from. The process is to end and be restarted.
     """
     await kopf.operator(
-        registry=registry(queue, seen),
+        registry=registry(queue),
         settings=settings(),
         namespaces=list(namespaces),
         clusterwide=not namespaces,
