@@ -114,6 +114,21 @@ Environment = Annotated[
 """Environment variables, each name once."""
 
 
+class PodTemplate(Block):
+    """Strategic-merge overlay on a pod template."""
+
+    metadata: Free | None = None
+    """Overlay on the pods' metadata: labels and annotations."""
+    spec: Free | None = None
+    """Overlay on the pods' spec, of the same shape as in a Pod."""
+
+    @property
+    def overlay(self) -> dict[str, Any]:
+        """The overlay as it was written, nulls included: they remove a field."""
+        parts = {"metadata": self.metadata, "spec": self.spec}
+        return {name: part for name, part in parts.items() if part is not None}
+
+
 class Resources(Block):
     """Requests and limits of the role's main container, besides the accelerators."""
 

@@ -16,9 +16,9 @@ from disagg.api.fields import (
     Arguments,
     Block,
     Environment,
-    Free,
     Image,
     IntOrPercent,
+    PodTemplate,
     Resources,
     cel,
     rules,
@@ -162,7 +162,7 @@ class Role(Block):
     """How one replica is spread over accelerators."""
     resources: Resources = Resources()
     """Requests and limits of the engine container, besides the accelerators."""
-    pod_template: Free = {}
+    pod_template: PodTemplate = PodTemplate()
     """Strategic-merge overlay on the pod template that the operator renders (metadata and spec of a pod): it has the
     last word. The engine's container is called `engine`."""
 
@@ -210,7 +210,7 @@ class Router(Block):
     """Arguments after the operator's own, such as `--policy=cache_aware`."""
     resources: Resources = Resources()
     """Requests and limits of the router's container."""
-    pod_template: Free = {}
+    pod_template: PodTemplate = PodTemplate()
     """Strategic-merge overlay on the router's pod template. Its container is called `router`."""
     service: RouterService = RouterService()
     """The Service that clients call."""

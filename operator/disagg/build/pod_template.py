@@ -72,9 +72,12 @@ def _pod_template(resource: DisaggregatedInference, role: RoleName) -> dict[str,
     The labels that select the pods are not the user's to change: a Deployment must select its own pods.
     """
     if role is RoleName.ROUTER:
-        template, overlay = _router_template(resource), resource.spec.router.pod_template
+        template, overlay = _router_template(resource), resource.spec.router.pod_template.overlay
     else:
-        template, overlay = _engine_template(resource, role), getattr(resource.spec, role).pod_template
+        template, overlay = (
+            _engine_template(resource, role),
+            getattr(resource.spec, role).pod_template.overlay,
+        )
     template["metadata"]["labels"] = labels(resource.metadata.name, role)
     merged = merge(template, overlay)
     own = {"labels": selector_labels(resource.metadata.name, role)}

@@ -26,6 +26,8 @@ Object = dict[str, Any]
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _REQUEST_SECONDS = 30
+_UNTYPED = "failed to create typed patch object"
+"""How the message begins when what is applied does not fit the schema. The API server answers 500 to that."""
 _NOT_FOUND = 404
 _CREATED = 201
 _ERRORS: dict[int, type[ApiError]] = {
@@ -200,6 +202,8 @@ def _error(verb: str, path: str, code: int, content: bytes, retry_after: str | N
     except (orjson.JSONDecodeError, KeyError, TypeError):
         message = content.decode(errors="replace")[:200] or f"HTTP {code}"
     kind = _ERRORS.get(code, ApiError)
+    if message.startswith(_UNTYPED):
+        kind = RejectedError
     seconds = float(retry_after) if retry_after and retry_after.isdecimal() else None
     prefix = "" if kind is not ApiError else f"{verb} {path}: "
     return kind(f"{prefix}{message}", code=code, retry_after=seconds)

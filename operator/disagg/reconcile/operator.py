@@ -68,6 +68,8 @@ class _Operator:
                 configuration, user_agent="disagg-operator", on_request=self.metrics.request
             ) as client:
                 if self.settings.leader_elect:
+                    # A standby is ready too, or a rolling update of the operator would wait for it for ever.
+                    self.watching.set()
                     await lead(configuration, lambda: self._work(client))
                 else:
                     await self._work(client)

@@ -13,7 +13,7 @@ from typing import Any
 import kopf
 
 from disagg.api.names import GROUP, MANAGED_BY, MANAGED_BY_LABEL, NAME_LABEL, PLURAL, VERSION
-from disagg.reconcile.kinds import CHILD_KINDS
+from disagg.reconcile.kinds import CHILD_KINDS, STATUS_KINDS
 from disagg.reconcile.queue import Key, KeyQueue
 
 CHILD_DELAY_SECONDS = 1.0
@@ -43,9 +43,12 @@ def registry(queue: KeyQueue) -> kopf.OperatorRegistry:
         queue.add(key)
 
     def child_event(kind: str) -> Callable[..., Coroutine[Any, Any, None]]:
+        # What was just made has been made by us, and has no status that matters unless it runs pods. The first list
+        # (type None) tells of children whose resource it tells of too.
+        ignored = {None} if kind in STATUS_KINDS else {None, "ADDED"}
+
         async def handle(type: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: A002, ANN401 - kopf's names
-            # The first list tells of children whose resource it tells of too.
-            if type is not None and (name := meta.labels.get(NAME_LABEL)) is not None:
+            if type not in ignored and (name := meta.labels.get(NAME_LABEL)) is not None:
                 queue.add(Key(str(meta["namespace"]), name), frozenset({kind}), delay=CHILD_DELAY_SECONDS)
 
         return handle

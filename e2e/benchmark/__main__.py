@@ -1,0 +1,5 @@
+"""`python -m e2e.benchmark`."""
+
+from e2e.benchmark.cli import main
+
+main()
