@@ -7,11 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.cluster import Cluster
-from e2e.operator_process import RELEASE, OperatorProcess, install_chart
+from e2e.operator_process import RELEASE, SERVICE_ACCOUNT, OperatorProcess, install_chart
 from tests.operator.kube import Kube
 
 OPERATOR_ROLE = RELEASE
 """The ClusterRole of the chart."""
+
+OPERATOR = ":".join(("system:serviceaccount", *SERVICE_ACCOUNT))
+"""Who the operator is to the API server."""
 
 _NEWER = "tests.operator.newer_renderer"
 
@@ -46,11 +49,6 @@ class RunningOperator:
     def is_running(self) -> bool:
         """Whether the process runs."""
         return self._process.is_running
-
-    @property
-    def username(self) -> str:
-        """Who the operator is to the API server."""
-        return self._process.username
 
     def passes(self) -> int:
         """Passes over resources so far."""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import yaml
 
 from e2e.cluster import wait_until
-from tests.operator.conftest import RunningOperator
+from tests.operator.conftest import OPERATOR, RunningOperator
 from tests.operator.kube import Kube, manifest
 
 NODE = {
@@ -45,7 +45,7 @@ def test_ten_resyncs_write_nothing_while_others_come_and_go(kube: Kube, operator
     wait_until("ten more passes", lambda: operator.passes() >= passes + 20)
     writes = [
         event.path
-        for event in kube.cluster.audit().events(username=operator.username, since=start)
+        for event in kube.cluster.audit().events(username=OPERATOR, since=start)
         if event.is_write and event.resource != "leases"
     ]
     assert writes == []

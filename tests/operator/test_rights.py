@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.cluster import Cluster
-from tests.operator.conftest import OPERATOR_ROLE, RunningOperator
+from e2e.cluster import Cluster, CommandError, wait_until
+from tests.operator.conftest import OPERATOR, OPERATOR_ROLE, RunningOperator
 from tests.operator.kube import Kube, manifest
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -31,6 +31,17 @@ class Rights:
             for rule in self._read()
         ]
         self._write(rules)
+        # The API server's authorizer learns of the change from a watch.
+        user = f"--as={OPERATOR}"
+        asked = ("auth", "can-i", verbs[0], resource, "--all-namespaces", user)
+        wait_until("the right to be gone", lambda: not self._can(*asked))
+
+    def _can(self, *asked: str) -> bool:
+        try:
+            return self._cluster.kubectl(*asked).strip() == "yes"
+        except CommandError:
+            # kubectl says no with an exit status, too.
+            return False
 
     def restore(self) -> None:
         self._write(self._before)

@@ -106,9 +106,9 @@ def test_in_sync_in_spite_of(change: Change) -> None:
         pytest.param(
             lambda obj: engine_tree(obj).update({"f:tty": {}}), id="a field too many of an item is ours"
         ),
-        pytest.param(template_of(UNDO, "kubectl-rollout"), id="a rollout was undone"),
+        pytest.param(template_of(UNDO, "kubectl"), id="a rollout was undone"),
         pytest.param(
-            template_of(overlaid(RESTART, UNDO), "kubectl-rollout"), id="a rollout was undone, then restarted"
+            template_of(overlaid(RESTART, UNDO), "kubectl"), id="a rollout was undone, then restarted"
         ),
     ],
 )
@@ -141,10 +141,10 @@ def test_each_object_is_in_sync_once_it_is_applied(wanted: DisaggregatedInferenc
     [
         pytest.param(lambda obj: obj, False, id="nothing"),
         pytest.param(template_of(RESTART, "kubectl-rollout"), False, id="restart"),
-        pytest.param(template_of(UNDO, "kubectl-rollout"), True, id="undo"),
-        pytest.param(template_of(overlaid(RESTART, UNDO), "kubectl-rollout"), True, id="undo and restart"),
+        pytest.param(template_of(UNDO, "kubectl"), True, id="undo"),
+        pytest.param(template_of(overlaid(RESTART, UNDO), "kubectl"), True, id="undo and restart"),
         pytest.param(template_of(UNDO, "kubectl-set"), False, id="set image"),
-        pytest.param(template_of(UNDO, "kubectl-rollout", "Apply"), False, id="an apply"),
+        pytest.param(template_of(UNDO, "kubectl", "Apply"), False, id="an apply"),
     ],
 )
 def test_an_undone_rollout_is_known_by_who_wrote_the_template(change: Change, undone: bool) -> None:
@@ -168,7 +168,7 @@ def undone() -> dict[str, Any]:
         )
         obj["spec"]["template"]["spec"]["containers"].append({"name": "injected", "image": "i:1"})
         old = {"spec": {"containers": [{"name": "engine", "tty": True}, {"name": "old", "image": "old:1"}]}}
-        template_of(old, "kubectl-rollout")(obj)
+        template_of(old, "kubectl")(obj)
 
     return changed(undo)
 

@@ -52,11 +52,11 @@ def test_who_has_applied_nothing_owns_nothing(live: dict[str, Any]) -> None:
 
 
 def test_the_written_fields_are_those_of_a_manager_by_update() -> None:
-    applied = managed({"f:a": {}}, "kubectl-rollout")
-    scaled = managed({"f:b": {}}, "kubectl-rollout", "Update") | {"subresource": "scale"}
-    written = managed({"f:c": {}}, "kubectl-rollout", "Update")
+    applied = managed({"f:a": {}}, "kubectl")
+    scaled = managed({"f:b": {}}, "kubectl", "Update") | {"subresource": "scale"}
+    written = managed({"f:c": {}}, "kubectl", "Update")
     live = obj(applied, scaled, written)
-    assert ownership.written_fields(live, by="kubectl-rollout") == {"f:c": {}}
+    assert ownership.written_fields(live, by="kubectl") == {"f:c": {}}
     assert ownership.written_fields(live, by="kubectl") == {"f:c": {}}
     assert ownership.written_fields(live, by="argocd") == {}
 

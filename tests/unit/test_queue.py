@@ -6,7 +6,7 @@ import pytest
 
 from disagg.reconcile import queue as module
 from disagg.reconcile.kinds import ALL_KINDS
-from disagg.reconcile.queue import BACKOFF_LIMIT_SECONDS, Key, KeyQueue
+from disagg.reconcile.queue import BACKOFF_LIMIT_SECONDS, GATHER_SECONDS, Key, KeyQueue
 
 A, B, C = (Key("ns", name) for name in "abc")
 PODS, SERVICES = frozenset({"Deployment"}), frozenset({"Service"})
@@ -85,8 +85,18 @@ async def test_kinds_of_several_events_add_up(clock: Clock) -> None:
     del clock
     queue = KeyQueue()
     queue.add(A, PODS)
-    queue.add(A, SERVICES, delay=5)
+    queue.add(A, SERVICES, delay=GATHER_SECONDS)
     assert await take(queue) == (A, PODS | SERVICES)
+
+
+async def test_an_event_does_not_bring_the_resync_forward(clock: Clock) -> None:
+    queue = KeyQueue()
+    queue.add(A, PODS | SERVICES, delay=300)
+    queue.add(A, PODS)
+    assert await take(queue) == (A, PODS)
+    queue.done(A)
+    clock.now += 300
+    assert await take(queue) == (A, SERVICES)
 
 
 async def test_kinds_of_an_event_are_forgotten_once_the_key_is_taken(clock: Clock) -> None:

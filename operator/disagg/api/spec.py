@@ -281,3 +281,11 @@ class Spec(Block):
     """How many pods of a role may be replaced at once."""
     paused: bool = False
     """true: the operator changes nothing that belongs to this resource until it is false again."""
+
+    @property
+    def has_unchecked_fields(self) -> bool:
+        """Whether it holds what goes into a pod as it is, and only the API server can judge there."""
+        passed_on: list[object] = [self.engine.env, self.prefill.env, self.decode.env]
+        for role in (self.prefill, self.decode, self.router):
+            passed_on += [role.resources.requests, role.resources.limits, role.pod_template.overlay]
+        return any(passed_on)

@@ -30,13 +30,9 @@ def applied_fields(live: dict[str, Any], manager: str) -> Tree:
 
 
 def written_fields(live: dict[str, Any], *, by: str) -> Tree:
-    """The fields that a manager whose name begins with `by` has written in any other way than by applying them."""
+    """The fields that the manager `by` has written in any other way than by applying them."""
     for entry in live["metadata"].get("managedFields", []):
-        if (
-            entry["manager"].startswith(by)
-            and entry["operation"] == "Update"
-            and not entry.get("subresource")
-        ):
+        if entry["manager"] == by and entry["operation"] == "Update" and not entry.get("subresource"):
             return dict(entry.get("fieldsV1", {}))
     return {}
 

@@ -112,7 +112,10 @@ class Children:
         refused = [message for update in updates if (message := _foreign(resource, update))]
         if refused:
             raise ProblemError(Problem(Reason.NAME_CONFLICT, "; ".join(refused)))
-        answers = await asyncio.gather(*(self._tried(update) for update in updates))
+        unchecked = resource.spec.has_unchecked_fields
+        answers = await asyncio.gather(
+            *(self._tried(update, carries_unchecked=unchecked) for update in updates)
+        )
         refused = [answer for answer in answers if isinstance(answer, str)]
         if refused:
             raise ProblemError(Problem(Reason.REJECTED, "; ".join(refused)))
@@ -136,14 +139,14 @@ class Children:
             update, live=await self.client.get(CHILD_KINDS[kind], resource.metadata.namespace, name)
         )
 
-    async def _tried(self, update: _Update) -> bool | str:
+    async def _tried(self, update: _Update, *, carries_unchecked: bool) -> bool | str:
         """Whether applying changes anything, or the API server's refusal.
 
-        A new object that consists of nothing but checked fields needs no trial.
+        A new object needs no trial, unless it carries what the resource's own schema could not check.
         """
         desired, live = update.desired, update.live
         kind, name = key_of(desired)
-        if live is None and kind != DEPLOYMENT.kind:
+        if live is None and not (kind == DEPLOYMENT.kind and carries_unchecked):
             return True
         try:
             answer = await self.client.apply(CHILD_KINDS[kind], desired, manager=FIELD_MANAGER, dry_run=True)

@@ -16,8 +16,9 @@ from disagg.api.names import FIELD_MANAGER, KIND, MANAGED_BY, MANAGED_BY_LABEL, 
 from disagg.api.resource import DisaggregatedInference
 from disagg.decide import ownership
 
-_RESTARTED_AT = "f:kubectl.kubernetes.io/restartedAt"
-_UNDO_MANAGER = "kubectl-rollout"
+_UNDO_MANAGER = "kubectl"
+"""Of kubectl's commands on Deployments, `rollout undo` alone writes the template under this name: `rollout restart`
+is kubectl-rollout, `set` is kubectl-set, `edit` is kubectl-edit."""
 
 
 def in_sync(desired: dict[str, Any], live: dict[str, Any]) -> bool:
@@ -44,18 +45,15 @@ def in_sync(desired: dict[str, Any], live: dict[str, Any]) -> bool:
 def is_undone(live: dict[str, Any]) -> bool:
     """Whether `kubectl rollout undo` has put an earlier pod template into a Deployment.
 
-    It leaves fields behind that no apply of ours removes, since they are kubectl's then. `kubectl rollout restart`,
-    by the same manager, only sets an annotation and is welcome.
+    It leaves fields behind that no apply of ours removes, since they are kubectl's then.
     """
     tree = ownership.subtree(ownership.written_fields(live, by=_UNDO_MANAGER), "spec", "template")
-    return any(path[-1] != _RESTARTED_AT for path in ownership.leaves(tree))
+    return any(True for _ in ownership.leaves(tree))
 
 
 def take_back(live: dict[str, Any]) -> list[dict[str, Any]]:
     """JSON patch that removes from a Deployment's template what only `kubectl rollout undo` has put there."""
-    kept = [
-        entry for entry in live["metadata"]["managedFields"] if not entry["manager"].startswith(_UNDO_MANAGER)
-    ]
+    kept = [entry for entry in live["metadata"]["managedFields"] if entry["manager"] != _UNDO_MANAGER]
     tree: ownership.Tree = {}
     for entry in kept:
         _merge_trees(tree, ownership.subtree(entry.get("fieldsV1", {}), "spec", "template"))

@@ -134,7 +134,9 @@ class _Operator:
         if outcome.result == "gone":
             return
         resync = self.settings.resync_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads the load
-        self.queue.add(key, delay=resync if outcome.again is None else outcome.again)
+        self.queue.add(key, delay=resync)
+        if outcome.again is not None:
+            self.queue.add(key, outcome.kinds, delay=outcome.again)
 
 
 async def run(settings: Settings) -> None:

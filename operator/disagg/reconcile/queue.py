@@ -10,10 +10,13 @@ import asyncio
 import heapq
 import random
 from dataclasses import dataclass, field
+from math import inf
 
 from disagg.reconcile.kinds import ALL_KINDS
 
 BACKOFF_LIMIT_SECONDS = 300.0
+GATHER_SECONDS = 1.0
+"""What is due this soon is looked at together with what is due now."""
 
 
 @dataclass(frozen=True, order=True)
@@ -28,16 +31,11 @@ class Key:
 
 
 @dataclass
-class _Waiting:
-    due: float
-    kinds: frozenset[str]
-
-
-@dataclass
 class KeyQueue:
     """The queue. Times are those of the running event loop, in seconds."""
 
-    _waiting: dict[Key, _Waiting] = field(default_factory=dict)
+    _waiting: dict[Key, dict[str, float]] = field(default_factory=dict)
+    """Per key the kinds of children to look at, and when."""
     _heap: list[tuple[float, Key]] = field(default_factory=list)
     _busy: dict[Key, float] = field(default_factory=dict)
     _failures: dict[Key, int] = field(default_factory=dict)
@@ -46,22 +44,22 @@ class KeyQueue:
     def add(self, key: Key, kinds: frozenset[str] = ALL_KINDS, *, delay: float = 0.0) -> None:
         """Have `key` worked on, with the children of `kinds` looked at.
 
+        Each kind waits for itself, so that a child's event does not make the next resync, which is about all of them,
+        come early.
+
         Args:
             key: The resource.
-            kinds: Kinds of children that may have changed; those of several calls add up.
-            delay: Seconds to wait for more to happen. The earliest of several calls counts.
+            kinds: Kinds of children that may have changed.
+            delay: Seconds to wait for more to happen. For each kind the earliest of several calls counts.
         """
         due = _now() + delay
-        waiting = self._waiting.get(key)
-        if waiting is None:
-            self._waiting[key] = _Waiting(due, kinds)
-        else:
-            waiting.kinds |= kinds
-            if waiting.due <= due:
-                return
-            waiting.due = due
-        heapq.heappush(self._heap, (due, key))
-        self._changed.set()
+        waiting = self._waiting.setdefault(key, {})
+        earliest = min(waiting.values(), default=inf)
+        for kind in kinds:
+            waiting[kind] = min(waiting.get(kind, inf), due)
+        if due < earliest:
+            heapq.heappush(self._heap, (due, key))
+            self._changed.set()
 
     async def get(self) -> tuple[Key, frozenset[str]]:
         """The next key that is due and not worked on, and the kinds of children to look at. `done` must follow."""
@@ -79,8 +77,8 @@ class KeyQueue:
     def done(self, key: Key) -> None:
         """`key` is not worked on any more."""
         self._busy.pop(key, None)
-        if (waiting := self._waiting.get(key)) is not None:
-            heapq.heappush(self._heap, (waiting.due, key))
+        if waiting := self._waiting.get(key):
+            heapq.heappush(self._heap, (min(waiting.values()), key))
         self._changed.set()
 
     def failed(self, key: Key, *, at_least: float = 0.0) -> float:
@@ -99,7 +97,12 @@ class KeyQueue:
     def depth(self) -> int:
         """Keys that are due and keys that are worked on."""
         now = _now()
-        return len(self._busy) + sum(waiting.due <= now for waiting in self._waiting.values())
+        due = [
+            key
+            for key, kinds in self._waiting.items()
+            if key not in self._busy and min(kinds.values()) <= now
+        ]
+        return len(self._busy) + len(due)
 
     def oldest(self) -> float:
         """Seconds that the key which waits longest is overdue or worked on; 0 without one.
@@ -107,26 +110,25 @@ class KeyQueue:
         A key that waits for the end of its own work counts by that work alone.
         """
         now = _now()
-        due = [
-            waiting.due
-            for key, waiting in self._waiting.items()
-            if waiting.due <= now and key not in self._busy
-        ]
-        since = [*due, *self._busy.values()]
-        return max(now - min(since), 0.0) if since else 0.0
+        due = [min(kinds.values()) for key, kinds in self._waiting.items() if key not in self._busy]
+        return max(now - min([*due, *self._busy.values()], default=now), 0.0)
 
     def _take(self) -> tuple[Key, frozenset[str]] | None:
         now = _now()
         while self._heap and self._heap[0][0] <= now:
-            due, key = heapq.heappop(self._heap)
-            waiting = self._waiting.get(key)
-            # Entries of the heap are never removed: one that was overtaken by an earlier one is void. A busy key
-            # comes back with `done`.
-            if waiting is None or waiting.due != due or key in self._busy:
+            _, key = heapq.heappop(self._heap)
+            waiting = self._waiting.get(key, {})
+            # Entries of the heap are never removed: one whose kinds were taken with an earlier one is void. A busy
+            # key comes back with `done`.
+            if min(waiting.values(), default=inf) > now or key in self._busy:
                 continue
-            del self._waiting[key]
+            kinds = frozenset(kind for kind, due in waiting.items() if due <= now + GATHER_SECONDS)
+            for kind in kinds:
+                del waiting[kind]
+            if not waiting:
+                del self._waiting[key]
             self._busy[key] = now
-            return key, waiting.kinds
+            return key, kinds
         return None
 
 

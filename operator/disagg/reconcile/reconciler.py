@@ -44,12 +44,14 @@ class Outcome:
         changes: What was changed, such as `apply Deployment/llama-decode`.
         message: The problem, if there is one.
         again: Seconds after which to look again, or None.
+        kinds: Kinds of children to look at then.
     """
 
     result: str
     changes: list[str] = field(default_factory=list)
     message: str = ""
     again: float | None = None
+    kinds: frozenset[str] = ALL_KINDS
 
 
 class Reconciler:
@@ -108,13 +110,13 @@ class Reconciler:
             problem = forbidden(error)
         if changes and before.observed_generation != resource.metadata.generation:
             # The status says already that work has begun, and what was just made has none of its own yet.
-            return Outcome("changed", changes, again=SETTLE_SECONDS)
+            return Outcome("changed", changes, again=SETTLE_SECONDS, kinds=STATUS_KINDS)
         status = assess(resource, observed, problem, self._now())
         await self._write(resource.metadata, resource.status, status)
         if problem is not None:
             return Outcome("problem", message=problem.message, again=PROBLEM_SECONDS)
         if changes:
-            return Outcome("changed", changes, again=SETTLE_SECONDS)
+            return Outcome("changed", changes, again=SETTLE_SECONDS, kinds=STATUS_KINDS)
         return Outcome("paused" if resource.spec.paused else "unchanged")
 
     async def _write(self, metadata: Metadata, before: Status, status: Status) -> None:

@@ -1,0 +1,56 @@
+# `make` shows what there is. Every target prepares what it needs: a first cluster builds the control plane from
+# source, which takes about a quarter of an hour; from then on it is in the user's cache.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help .venv test demo bench cluster-up cluster-down generate clean toolchain
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.venv: $(STAMP) ## Install Python dependencies, exactly as locked, into .venv
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'Python 3.11 or newer is needed: put it on PATH as python3, or say `make PYTHON=/path/to/it`.' >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+# Asked in the folder of a module, where Go may switch to the version that the module names.
+toolchain:
+	@version=$$(cd e2e/cluster/tools/kubernetes && go env GOVERSION 2>/dev/null) || version=; \
+		printf 'go1.26\n%s\n' "$$version" | sort -V -C || \
+		{ echo "Go 1.26 or newer is needed (https://go.dev/dl), found: $${version:-none}." >&2; exit 1; }
+
+test: .venv toolchain ## Check style, types and layers, then run every test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+demo: .venv toolchain ## Watch a 70B model come up on simulated racks; NAME=demo
+	$(BIN)/python -m e2e.demo --name $(or $(NAME),demo)
+
+bench: .venv toolchain ## Measure the operator; RESOURCES=1000, writes build/benchmarks/operator.json
+	$(BIN)/python -m e2e.benchmark --resources $(or $(RESOURCES),1000)
+
+cluster-up: .venv toolchain ## Start a local cluster with simulated GPU nodes; NAME=default
+	$(BIN)/python -m e2e.cluster up --name $(or $(NAME),default)
+
+cluster-down: .venv ## Stop a local cluster and what runs against it; NAME=default
+	$(BIN)/python -m e2e.cluster down --name $(or $(NAME),default)
+
+generate: .venv ## Write the files that are made from code: the CRD, the table in the chart's README
+	mkdir -p crds charts/disagg/files/crds
+	$(BIN)/disagg crd > crds/disagg.dev_disaggregatedinferences.yaml
+	cp crds/disagg.dev_disaggregatedinferences.yaml charts/disagg/files/crds/
+	$(if $(wildcard .ci/chart_readme.py),$(BIN)/python .ci/chart_readme.py)
+
+clean: ## Remove .venv and caches; the built control plane stays in the user's cache
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build/benchmarks
