@@ -63,11 +63,13 @@ def assess(
         ConditionType.AUTOSCALING_READY: (_status(holds=working), why, text),
         ConditionType.PAUSED: _paused(resource),
     }
+    counts = {str(role): found.status for role, found in roles.items()}
     has_router = RoleName.ROUTER in wanted_roles(resource.spec)
     return Status(
         observed_generation=resource.metadata.generation,
         conditions=_transitions(resource.metadata, conditions, previous, now),
-        roles=RolesStatus(**{str(role): found.status for role, found in roles.items()}),
+        # None and not an empty block: server-side apply would make null of that, which the schema refuses.
+        roles=RolesStatus(**counts) if any(counts.values()) else None,
         endpoint=endpoint(resource) if has_router else None,
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
+from urllib.request import getproxies
 
 import aiohttp
 import orjson
@@ -189,6 +190,8 @@ async def load_configuration() -> Configuration:
     configuration = Configuration()
     # Nothing waits for a connection: the number of workers limits how many there are.
     configuration.connection_pool_maxsize = 0
+    # With it aiohttp looks for proxies and ~/.netrc at each request, in a thread: a quarter of the operator's CPU time.
+    configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
     try:
         await config.load_config(client_configuration=configuration)
     except config.ConfigException as error:

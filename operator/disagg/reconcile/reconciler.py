@@ -24,7 +24,6 @@ from disagg.build.pod_template import pod_templates
 from disagg.cluster.client import Client
 from disagg.cluster.errors import ForbiddenError
 from disagg.decide.decide import decide
-from disagg.decide.observed import Observed
 from disagg.reconcile.children import Children, ProblemError, forbidden
 from disagg.reconcile.kinds import ALL_KINDS, DISAGGREGATED_INFERENCE, EVENT, STATUS_KINDS
 from disagg.reconcile.queue import Key
@@ -84,8 +83,7 @@ class Reconciler:
             resource = parse(raw | {"status": before.model_dump(by_alias=True)})
         except InvalidSpecError as error:
             problem = Problem(Reason.INVALID_SPEC, f"the spec does not fit this operator's schema: {error}")
-            await self._write(metadata, before, refuse(metadata, before, problem, self._now()))
-            return Outcome("problem", message=problem.message)
+            return await self._refuse(metadata, before, problem)
         if before.observed_generation != metadata.generation:
             resource = resource.model_copy(update={"status": begin(resource, self._now())})
             await self._write(metadata, before, resource.status)
@@ -95,10 +93,12 @@ class Reconciler:
         self, key: Key, resource: DisaggregatedInference, before: Status, kinds: frozenset[str]
     ) -> Outcome:
         children = self._children.setdefault(key, Children(self._client))
-        observed, problem = Observed(key.name), None
-        changes: list[str] = []
         try:
             observed = await children.read(key.namespace, key.name, kinds | STATUS_KINDS)
+        except ForbiddenError as error:
+            return await self._refuse(resource.metadata, resource.status, forbidden(error))
+        problem, changes = None, list[str]()
+        try:
             if not resource.spec.paused:
                 rendered = pod_templates(resource)
                 decisions = decide(resource, observed, rendered)
@@ -118,6 +118,11 @@ class Reconciler:
         if changes:
             return Outcome("changed", changes, again=SETTLE_SECONDS, kinds=STATUS_KINDS)
         return Outcome("paused" if resource.spec.paused else "unchanged")
+
+    async def _refuse(self, metadata: Metadata, before: Status, problem: Problem) -> Outcome:
+        """Say why nothing can be told of the resource, and leave what was told of it before."""
+        await self._write(metadata, before, refuse(metadata, before, problem, self._now()))
+        return Outcome("problem", message=problem.message, again=PROBLEM_SECONDS)
 
     async def _write(self, metadata: Metadata, before: Status, status: Status) -> None:
         """Write a status that differs from the one that is there, and the events that tell of the difference."""

@@ -7,8 +7,8 @@ event says only that something happened to a key; what is to be done about it is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, cast
 
 import kopf
 
@@ -67,6 +67,7 @@ def settings() -> kopf.OperatorSettings:
     """kopf's settings: it watches what is ours, and posts and scans nothing."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
+    chosen.persistence.diffbase_storage = _NoDiffs()
     # Scanning watches CRDs and namespaces of the whole cluster, for kinds that come and go. Ours do not.
     chosen.scanning.disabled = True
     for resource in CHILD_KINDS.values():
@@ -93,6 +94,24 @@ async def watch(queue: KeyQueue, namespaces: Sequence[str], started: asyncio.Eve
         standalone=True,
         ready_flag=started,
     )
+
+
+class _NoDiffs(kopf.DiffBaseStorage):
+    """What kopf compares an object with, to tell handlers of changes: nothing, since no handler of ours is told.
+
+    Its own storages copy each object of each event for that.
+    """
+
+    def build(self, *, body: kopf.Body, extra_fields: Iterable[Any] | None = None) -> kopf.BodyEssence:
+        del body, extra_fields
+        return cast("kopf.BodyEssence", {})
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        del body
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        del body, patch, essence
 
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - kopf's keywords
