@@ -32,7 +32,7 @@ test: .venv toolchain ## Check style, types and layers, then run every test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest --durations=15
 
 demo: .venv toolchain ## Watch a 70B model come up on simulated racks; NAME=demo
 	$(BIN)/python -m e2e.demo --name $(or $(NAME),demo)

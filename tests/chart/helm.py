@@ -102,7 +102,7 @@ class Helm:
             HelmError: It failed.
         """
         extra = [] if values is None else ["--values", "-"]
-        result = subprocess.run(  # noqa: S603 - arguments are ours
+        result = subprocess.run(
             [self.binary, *arguments, *extra],
             # JSON, since PyYAML leaves strings such as 1e3 bare, which Helm reads as numbers.
             input=json.dumps(values),

@@ -133,7 +133,7 @@ def test_the_svg_loads_nothing_from_elsewhere() -> None:
 
 
 def demo(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603 - our own command
+    return subprocess.run(
         [sys.executable, "-m", "e2e.demo", *arguments, "--state", state],
         cwd=REPOSITORY,
         env=os.environ | {"COLUMNS": "120"},
@@ -199,9 +199,7 @@ def _printed_commands(output: str, where: str) -> list[str]:
 
 
 def _shell(command: str) -> None:
-    subprocess.run(  # noqa: S603 - our own command
-        shlex.split(command), cwd=REPOSITORY, stdin=subprocess.DEVNULL, check=True
-    )
+    subprocess.run(shlex.split(command), cwd=REPOSITORY, stdin=subprocess.DEVNULL, check=True)
 
 
 def _column(cluster: Cluster, role: str) -> str:
