@@ -124,7 +124,7 @@ class _Operator:
             "reconciled",
             key=str(key),
             outcome=outcome.result,
-            changes=outcome.changes,
+            changes=", ".join(outcome.changes),
             message=outcome.message,
             seconds=round(seconds, 3),
         )
