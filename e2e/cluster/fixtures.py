@@ -47,7 +47,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
     It goes down at the end of the session, also if that is Ctrl-C, and even if pytest is killed.
     """
-    with Cluster(tmp_path_factory.mktemp("cluster") / "state", Options(audit=True, pod_ready_delay=0.5)) as running:
+    with Cluster(
+        tmp_path_factory.mktemp("cluster") / "state", Options(audit=True, pod_ready_delay=0.5)
+    ) as running:
         yield running
 
 

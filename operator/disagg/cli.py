@@ -12,7 +12,7 @@ import uvloop
 import yaml
 
 from disagg.api.crd import crd_yaml
-from disagg.api.names import KIND
+from disagg.api.names import API_VERSION, KIND
 from disagg.api.resource import InvalidSpecError, parse
 from disagg.build.objects import build
 from disagg.build.pod_template import pod_templates
@@ -47,16 +47,16 @@ def render(
     """Print the objects that resources become, without a cluster.
 
     They are what the operator would apply for a new resource; a running one keeps, for example, the replicas that its
-    autoscaler has set.
+    autoscaler has set. The rules of the CRD are the API server's to check: `kubectl apply --dry-run=server` does.
     """
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text()
         documents = [document for document in yaml.safe_load_all(text) if document]
         objects = [obj for document in documents for obj in _render(document)]
-    except (OSError, yaml.YAMLError, InvalidSpecError, ValueError) as error:
+    except (OSError, yaml.YAMLError, InvalidSpecError, ValueError, RecursionError) as error:
         raise _failure(f"{file}: {error}") from error
     if not objects:
-        raise _failure(f"{file}: no {KIND} in it")
+        raise _failure(f"{file}: no {KIND} of {API_VERSION} in it")
     yaml.dump_all(objects, sys.stdout, Dumper=_Dumper, sort_keys=False, width=120, explicit_start=True)
 
 
@@ -96,7 +96,7 @@ def operator(  # noqa: PLR0913 - one parameter an option
     )
     try:
         uvloop.run(run(settings))
-    except ApiError as error:
+    except (ApiError, OSError) as error:
         raise _failure(str(error)) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(0) from None
@@ -109,7 +109,11 @@ def _failure(message: str) -> typer.Exit:
 
 
 def _render(document: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - whatever the file holds
-    if not isinstance(document, dict) or document.get("kind") != KIND:
+    if (
+        not isinstance(document, dict)
+        or document.get("kind") != KIND
+        or document.get("apiVersion") != API_VERSION
+    ):
         return []
     resource = parse(document)
     rendered = pod_templates(resource)

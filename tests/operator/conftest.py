@@ -50,14 +50,11 @@ class RunningOperator:
         """Whether the process runs."""
         return self._process.is_running
 
-    def passes(self) -> int:
-        """Passes over resources so far."""
+    def passes(self, result: str = "") -> int:
+        """Passes over resources so far, those with `result` or all."""
+        wanted = f'disagg_operator_reconcile_total{{result="{result}'
         samples = self._process.metrics()
-        return int(
-            sum(
-                value for name, value in samples.items() if name.startswith("disagg_operator_reconcile_total")
-            )
-        )
+        return int(sum(value for name, value in samples.items() if name.startswith(wanted)))
 
 
 @pytest.fixture(scope="session")

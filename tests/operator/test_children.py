@@ -173,3 +173,22 @@ def test_the_resource_carries_no_finalizer_and_no_annotation_of_ours(kube: Kube)
     metadata = kube.get("dinf", "llama")["metadata"]
     assert "finalizers" not in metadata
     assert "annotations" not in metadata
+
+
+def test_what_a_user_makes_with_our_labels_is_never_deleted(kube: Kube) -> None:
+    kube.apply(manifest())
+    kube.ready()
+    # kubectl gives the Service the labels of the Deployment.
+    kube.run("expose", "deployment", "llama-prefill", "--name=debug", "--port=8000")
+    kube.patch("llama", {"prefill": {"replicas": 2}})
+    kube.ready()
+    assert kube.find("service", "debug") is not None
+
+
+def test_an_empty_label_disturbs_nobody(kube: Kube, operator: RunningOperator) -> None:
+    kube.run("create", "service", "clusterip", "weird", "--tcp=80:80")
+    kube.run("label", "service", "weird", "app.kubernetes.io/managed-by=disagg", "disagg.dev/name=")
+    kube.run("label", "service", "weird", "more=1")
+    kube.apply(manifest())
+    kube.ready()
+    assert operator.passes("error") == 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import yaml
 
@@ -129,3 +131,51 @@ def test_what_is_rendered_is_what_is_made(kube: Kube) -> None:
     kube.ready()
     made = yaml.safe_load(kube.run("get", "deployment", "llama-decode", "-o", "yaml"))
     assert made["spec"]["template"]["spec"]["containers"][0]["command"] == ["vllm", "serve"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        pytest.param(
+            {"accelerator": {"resource": "nvidia.com/gpu!", "perRank": 1}}, "gpu!", id="accelerator"
+        ),
+        pytest.param({"model": {"tokenSecret": {"name": "s", "key": "a b"}}}, "secretKeyRef.key", id="key"),
+        pytest.param({"model": {"tokenSecret": {"name": "a..b"}}}, "secretKeyRef.name", id="secret"),
+        pytest.param(
+            {
+                "prefill": {
+                    "podTemplate": {
+                        "spec": {"containers": [{"name": "engine", "resources": {"limits": {"cpu": "x"}}}]}
+                    }
+                }
+            },
+            "quantities must match",
+            id="quantity",
+        ),
+    ],
+)
+def test_what_only_the_api_server_can_refuse_is_told_and_nothing_is_made(
+    kube: Kube, spec: dict[str, Any], message: str
+) -> None:
+    kube.apply(manifest(**spec))
+    assert message in kube.wait_for("llama", "Stalled", "True", "Rejected")["message"]
+    assert kube.names(CHILDREN, *OURS) == set()
+
+
+def test_a_quota_is_told_of(kube: Kube) -> None:
+    hard = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
+    kube.apply(hard | {"spec": {"hard": {"count/deployments.apps": "0"}}})
+    kube.apply(manifest())
+    condition = kube.wait_for("llama", "Stalled", "True", "Rejected")
+    assert "exceeded quota" in condition["message"]
+
+
+def test_a_rollout_that_is_paused_by_hand_is_told_of(kube: Kube) -> None:
+    kube.apply(manifest())
+    kube.ready()
+    kube.run("rollout", "pause", "deployment/llama-decode")
+    kube.patch("llama", {"decode": {"args": ["--enforce-eager"]}})
+    condition = kube.wait_for("llama", "DecodeReady", "False", "DeploymentPaused")
+    assert "kubectl rollout resume deployment/llama-decode" in condition["message"]
+    kube.run("rollout", "resume", "deployment/llama-decode")
+    kube.ready()

@@ -399,13 +399,12 @@ def test_the_overlay_has_the_last_word(role: str) -> None:
     "metadata",
     [
         {"labels": dict.fromkeys(SELECTORS["prefill"], "mine")},
-        {"labels": dict.fromkeys(SELECTORS["prefill"])},
         {"labels": {"$patch": "replace"}},
         {"labels": None},
         {"$patch": "delete"},
         None,
     ],
-    ids=["changed", "removed one by one", "replaced", "removed", "metadata emptied", "metadata removed"],
+    ids=["changed", "replaced", "removed", "metadata emptied", "metadata removed"],
 )
 def test_a_deployment_selects_its_pods_whatever_the_overlay_says(
     role: str, metadata: dict[str, Any] | None

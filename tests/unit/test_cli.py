@@ -65,13 +65,29 @@ def test_render_takes_several_resources_and_passes_over_other_objects() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("", "no DisaggregatedInference in it", id="empty"),
-        pytest.param("kind: Namespace", "no DisaggregatedInference in it", id="another kind"),
-        pytest.param("just text", "no DisaggregatedInference in it", id="no object"),
+        pytest.param("", "no DisaggregatedInference of disagg.dev/v1alpha1 in it", id="empty"),
+        pytest.param(
+            "kind: Namespace", "no DisaggregatedInference of disagg.dev/v1alpha1 in it", id="another kind"
+        ),
+        pytest.param("just text", "no DisaggregatedInference of disagg.dev/v1alpha1 in it", id="no object"),
         pytest.param("a: [", "line 1", id="broken YAML"),
         pytest.param(yaml.dump(raw(groups=2)), "spec.groups", id="a bad field"),
         pytest.param(yaml.dump(raw(engine={"image": None})), "spec.engine.image", id="a missing value"),
-        pytest.param("kind: DisaggregatedInference", "metadata: Field required", id="nothing but a kind"),
+        pytest.param(
+            "{apiVersion: disagg.dev/v1alpha1, kind: DisaggregatedInference}",
+            "metadata: Field required",
+            id="nothing but a kind",
+        ),
+        pytest.param(
+            "{apiVersion: other/v1, kind: DisaggregatedInference}",
+            "no DisaggregatedInference of disagg.dev/v1alpha1 in it",
+            id="another group",
+        ),
+        pytest.param(
+            yaml.dump(raw()) + "  prefill: {podTemplate: &x {spec: *x}}",
+            "-: ",
+            id="without end",
+        ),
         pytest.param(
             yaml.dump(raw(router={"kind": "smg"})),
             "image is required when kind is smg",

@@ -60,7 +60,14 @@ Free = Annotated[
 
 IntOrPercent = Annotated[
     int | str,
-    Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": PERCENTAGE, "minimum": 0}),
+    Field(
+        json_schema_extra={
+            "x-kubernetes-int-or-string": True,
+            "pattern": PERCENTAGE,
+            "minimum": 0,
+            "maximum": 10000,
+        }
+    ),
 ]
 """A count of pods, or a percentage of them such as `25%`."""
 
@@ -114,18 +121,28 @@ Environment = Annotated[
 """Environment variables, each name once."""
 
 
+class PodMetadata(Block):
+    """Overlay on the metadata of pods."""
+
+    labels: Annotated[dict[str, str], Field(max_length=256)] | None = None
+    """Labels to add. Those that select the pods stay as they are."""
+    annotations: Annotated[dict[str, str], Field(max_length=256)] | None = None
+    """Annotations to add."""
+
+
 class PodTemplate(Block):
     """Strategic-merge overlay on a pod template."""
 
-    metadata: Free | None = None
-    """Overlay on the pods' metadata: labels and annotations."""
+    metadata: PodMetadata | None = None
+    """Overlay on the pods' labels and annotations."""
     spec: Free | None = None
     """Overlay on the pods' spec, of the same shape as in a Pod."""
 
     @property
     def overlay(self) -> dict[str, Any]:
         """The overlay as it was written, nulls included: they remove a field."""
-        parts = {"metadata": self.metadata, "spec": self.spec}
+        metadata = self.metadata.model_dump(exclude_none=True) if self.metadata is not None else None
+        parts = {"metadata": metadata, "spec": self.spec}
         return {name: part for name, part in parts.items() if part is not None}
 
 

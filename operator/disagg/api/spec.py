@@ -285,7 +285,13 @@ class Spec(Block):
     @property
     def has_unchecked_fields(self) -> bool:
         """Whether it holds what goes into a pod as it is, and only the API server can judge there."""
-        passed_on: list[object] = [self.engine.env, self.prefill.env, self.decode.env]
+        passed_on: list[object] = [
+            self.engine.env,
+            self.prefill.env,
+            self.decode.env,
+            self.model.token_secret,
+        ]
+        passed_on.append(self.accelerator.resource != Accelerator().resource)
         for role in (self.prefill, self.decode, self.router):
             passed_on += [role.resources.requests, role.resources.limits, role.pod_template.overlay]
         return any(passed_on)

@@ -35,6 +35,7 @@ class Reason(StrEnum):
     NEW_GENERATION = "NewGeneration"
     PROGRESSING = "Progressing"
     ROLLING_OUT = "RollingOut"
+    DEPLOYMENT_PAUSED = "DeploymentPaused"
     PODS_NOT_READY = "PodsNotReady"
     CONVERGED = "Converged"
     NOT_STALLED = "NotStalled"

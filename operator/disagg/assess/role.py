@@ -95,6 +95,10 @@ def _not_rolled_out(
             f"{have}, and no further one became ready within {limit} s (progressDeadlineSeconds):"
             f" look at the pods of Deployment {metadata['name']} with kubectl describe"
         )
+    if deployment["spec"].get("paused"):
+        return Reason.DEPLOYMENT_PAUSED, (
+            f"{have}; rollouts are paused by hand: kubectl rollout resume deployment/{metadata['name']}"
+        )
     if failure.get("status") == "True":
         return Reason.REPLICA_FAILURE, f"{have}, and no more can be created: {failure.get('message', '')}"
     # What the Deployment controller has yet to see of a role that was ready is a new count, as a rule: a rollout shows

@@ -144,9 +144,8 @@ def _resources(wanted: Resources, accelerator: str, count: int) -> dict[str, Any
     resources: dict[str, Any] = {}
     if wanted.requests:
         resources["requests"] = dict(wanted.requests)
-    limits = dict(wanted.limits)
-    if count:
-        limits[accelerator] = str(count)
+    # The user's own number of accelerators has the last word.
+    limits = ({accelerator: str(count)} if count else {}) | dict(wanted.limits)
     if limits:
         resources["limits"] = limits
     return resources

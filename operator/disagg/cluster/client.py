@@ -27,7 +27,7 @@ Object = dict[str, Any]
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _REQUEST_SECONDS = 30
-_UNTYPED = "failed to create typed patch object"
+_UNTYPED = ("failed to create typed patch object", "failed to convert new object")
 """How the message begins when what is applied does not fit the schema. The API server answers 500 to that."""
 _NOT_FOUND = 404
 _CREATED = 201
@@ -194,7 +194,7 @@ async def load_configuration() -> Configuration:
     configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
     try:
         await config.load_config(client_configuration=configuration)
-    except config.ConfigException as error:
+    except Exception as error:  # the library raises whatever it meets: of YAML, base64, certificates
         raise ApiError(f"no cluster is configured: set KUBECONFIG, or run in a pod ({error})") from error
     return configuration
 

@@ -96,7 +96,12 @@ class Children:
                 changed.append(f"seed {deployment['metadata']['name']}={decision.seed}")
         for update in updates:
             key = key_of(update.desired)
-            children[key] = await self._apply(update)
+            try:
+                children[key] = await self._apply(update)
+            except RejectedError as error:
+                raise ProblemError(
+                    Problem(Reason.REJECTED, f"{key[0]} {key[1]} is refused: {error}")
+                ) from error
             changed.append(f"apply {'/'.join(key)}")
         return replace(observed, children=children), changed
 
@@ -197,7 +202,7 @@ def _surplus(resource: DisaggregatedInference, observed: Observed, wanted: set[O
     surplus = [
         key
         for key, live in observed.children.items()
-        if key not in wanted and compare.is_ours(live, resource)
+        if key not in wanted and compare.is_owned(live, resource)
     ]
     return sorted(surplus, key=lambda key: key[0] != "HorizontalPodAutoscaler")
 
@@ -210,5 +215,7 @@ def _foreign(resource: DisaggregatedInference, update: _Update) -> str | None:
 
 
 def forbidden(error: ApiError) -> Problem:
-    """The problem of a right that the operator lacks."""
-    return Problem(Reason.FORBIDDEN, f"the operator may not: {error}")
+    """The problem of a right that the operator lacks, or of an admission policy or quota that is in the way."""
+    if " cannot " in str(error):
+        return Problem(Reason.FORBIDDEN, f"the operator lacks a right: {error}")
+    return Problem(Reason.REJECTED, f"a quota or an admission policy forbids it: {error}")

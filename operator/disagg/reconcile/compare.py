@@ -80,6 +80,15 @@ def is_ours(live: dict[str, Any], resource: DisaggregatedInference) -> bool:
     )
 
 
+def is_owned(live: dict[str, Any], resource: DisaggregatedInference) -> bool:
+    """Whether `resource`, and no other of its name, owns `live`.
+
+    Labels are no proof: `kubectl expose` copies those of a Deployment to the Service that it makes.
+    """
+    owners = live["metadata"].get("ownerReferences", [])
+    return any(owner.get("controller") and owner["uid"] == resource.metadata.uid for owner in owners)
+
+
 def fingerprint(obj: Mapping[str, Any]) -> bytes:
     """All of an object but its status and what the API server counts up by itself."""
     metadata = obj["metadata"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Coroutine
@@ -14,6 +15,11 @@ from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
+from disagg.api.names import FIELD_MANAGER
+from disagg.cluster.client import Client, ResourceType
+from disagg.cluster.errors import ConflictError
+
+LEASE = ResourceType("coordination.k8s.io/v1", "Lease", "leases")
 LEASE_NAME = "disagg-operator"
 LEASE_SECONDS = 15
 RENEW_SECONDS = 10
@@ -26,12 +32,22 @@ class LeadershipLostError(RuntimeError):
     """Another operator may work now: this process has to end."""
 
 
-async def lead(configuration: Configuration, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def lead(
+    configuration: Configuration, client: Client, work: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
     """Wait for the Lease, then do `work` while holding it.
+
+    Args:
+        configuration: Address and credentials of the API server.
+        client: The same API server.
+        work: What the leader does.
 
     Raises:
         LeadershipLostError: The Lease was lost.
+        ApiError: The Lease cannot be made.
     """
+    namespace = os.environ.get("POD_NAMESPACE", "default")
+    await _make_lease(client, namespace)
     elected = asyncio.Event()
 
     async def on_elected() -> None:
@@ -40,7 +56,7 @@ async def lead(configuration: Configuration, work: Callable[[], Coroutine[Any, A
     async with ApiClient(configuration) as api:
         lock = LeaseLock(
             LEASE_NAME,
-            os.environ.get("POD_NAMESPACE", "default"),
+            namespace,
             os.environ.get("POD_NAME", socket.gethostname()),
             api,
         )
@@ -65,6 +81,14 @@ async def lead(configuration: Configuration, work: Callable[[], Coroutine[Any, A
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
     raise LeadershipLostError(f"Lease {LEASE_NAME} was lost")
+
+
+async def _make_lease(client: Client, namespace: str) -> None:
+    """Make an empty Lease: the library's own way to make one fails in kubernetes 37.0 (it says `pretty=True`)."""
+    metadata = {"name": LEASE_NAME, "namespace": namespace}
+    lease = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": {}}
+    with contextlib.suppress(ConflictError):
+        await client.create(LEASE, lease, manager=FIELD_MANAGER)
 
 
 def _election(lock: LeaseLock, on_elected: Callable[[], Coroutine[Any, Any, None]]) -> Config:

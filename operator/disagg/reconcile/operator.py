@@ -70,7 +70,7 @@ class _Operator:
                 if self.settings.leader_elect:
                     # A standby is ready too, or a rolling update of the operator would wait for it for ever.
                     self.watching.set()
-                    await lead(configuration, lambda: self._work(client))
+                    await lead(configuration, client, lambda: self._work(client))
                 else:
                     await self._work(client)
         finally:

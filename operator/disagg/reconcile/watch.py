@@ -48,7 +48,7 @@ def registry(queue: KeyQueue) -> kopf.OperatorRegistry:
         ignored = {None} if kind in STATUS_KINDS else {None, "ADDED"}
 
         async def handle(type: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: A002, ANN401 - kopf's names
-            if type not in ignored and (name := meta.labels.get(NAME_LABEL)) is not None:
+            if type not in ignored and (name := meta.labels.get(NAME_LABEL)):
                 queue.add(Key(str(meta["namespace"]), name), frozenset({kind}), delay=CHILD_DELAY_SECONDS)
 
         return handle
