@@ -231,14 +231,14 @@ LABELS = {"app.kubernetes.io/managed-by": "disagg", "disagg.dev/name": "llama"}
         pytest.param({"metadata": {}}, False, id="bare"),
     ],
 )
+def test_an_object_is_ours_by_its_owner_or_else_its_labels(obj: dict[str, Any], is_ours: bool) -> None:
+    assert compare.is_ours(obj, resource()) is is_ours
+
+
 def test_labels_alone_do_not_make_a_resource_the_owner() -> None:
     labelled = {"metadata": {"labels": LABELS}}
     assert compare.is_ours(labelled, resource())
     assert not compare.is_owned(labelled, resource())
-
-
-def test_an_object_is_ours_by_its_owner_or_else_its_labels(obj: dict[str, Any], is_ours: bool) -> None:
-    assert compare.is_ours(obj, resource()) is is_ours
 
 
 # fingerprint
