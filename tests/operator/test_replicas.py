@@ -109,3 +109,23 @@ def test_a_scaled_up_role_stays_ready(kube: Kube) -> None:
     kube.run("scale", "deployment/llama-decode", "--replicas=4")
     wait_until("four pods", lambda: kube.get("dinf", "llama")["status"]["roles"]["decode"]["ready"] == "4/4")
     assert kube.condition("llama", "Ready")["lastTransitionTime"] == since
+
+
+def test_an_autoscaler_of_somebody_elses_is_named_and_not_fought(kube: Kube) -> None:
+    kube.apply(manifest(decode={"replicas": 1}))
+    kube.ready()
+    kube.run("autoscale", "deployment", "llama-decode", "--name=mine", "--min=3", "--max=4", "--cpu=50%")
+    condition = kube.wait_for("llama", "Stalled", "True", "ReplicasContended")
+    assert "HorizontalPodAutoscaler mine sets the replicas of Deployment llama-decode" in condition["message"]
+    assert kube.replicas("llama-decode") == 3
+    kube.patch("llama", {"decode": {"replicas": None}})
+    kube.ready()
+    assert kube.replicas("llama-decode") == 3
+
+
+def test_an_autoscaler_of_somebody_elses_works_where_the_resource_leaves_the_count_open(kube: Kube) -> None:
+    kube.apply(manifest())
+    kube.ready()
+    kube.run("autoscale", "deployment", "llama-decode", "--name=mine", "--min=3", "--max=4", "--cpu=50%")
+    wait_until("three pods", lambda: kube.get("dinf", "llama")["status"]["roles"]["decode"]["ready"] == "3/3")
+    assert kube.condition("llama", "Ready")["status"] == "True"

@@ -43,6 +43,7 @@ class Reason(StrEnum):
     REPLICA_FAILURE = "ReplicaFailure"
     INVALID_SPEC = "InvalidSpec"
     REJECTED = "Rejected"
+    REPLICAS_CONTENDED = "ReplicasContended"
     NAME_CONFLICT = "NameConflict"
     FORBIDDEN = "Forbidden"
     ROUTER_DISABLED = "RouterDisabled"

@@ -16,7 +16,7 @@ from disagg.cluster.errors import ApiError, RejectedError
 from disagg.decide.decisions import Decisions
 from disagg.decide.observed import ObjectKey, Observed, key_of
 from disagg.reconcile import compare
-from disagg.reconcile.kinds import CHILD_KINDS, DEPLOYMENT
+from disagg.reconcile.kinds import AUTOSCALER, CHILD_KINDS, DEPLOYMENT
 
 Object = dict[str, Any]
 
@@ -117,6 +117,8 @@ class Children:
         refused = [message for update in updates if (message := _foreign(resource, update))]
         if refused:
             raise ProblemError(Problem(Reason.NAME_CONFLICT, "; ".join(refused)))
+        if refused := await self._contended(resource, updates):
+            raise ProblemError(Problem(Reason.REPLICAS_CONTENDED, "; ".join(refused)))
         unchecked = resource.spec.has_unchecked_fields
         answers = await asyncio.gather(
             *(self._tried(update, carries_unchecked=unchecked) for update in updates)
@@ -125,6 +127,27 @@ class Children:
         if refused:
             raise ProblemError(Problem(Reason.REJECTED, "; ".join(refused)))
         return [update for update, answer in zip(updates, answers, strict=True) if answer is True]
+
+    async def _contended(self, resource: DisaggregatedInference, updates: list[_Update]) -> list[str]:
+        """Autoscalers of somebody else's for a count that the resource sets: each would undo the other, for ever."""
+        contended = {
+            update.desired["metadata"]["name"]
+            for update in updates
+            if update.desired["kind"] == DEPLOYMENT.kind
+            and update.live is not None
+            and compare.is_autoscaled(update.desired, update.live)
+        }
+        if not contended:
+            return []
+        autoscalers = await self.client.list_objects(AUTOSCALER, resource.metadata.namespace, labels={})
+        return [
+            f"HorizontalPodAutoscaler {autoscaler['metadata']['name']} sets the replicas of Deployment {target['name']},"
+            " and so does this resource: delete the autoscaler, or take the role's replicas out of the resource"
+            for autoscaler in autoscalers
+            if not compare.is_owned(autoscaler, resource)
+            and (target := autoscaler["spec"]["scaleTargetRef"])["kind"] == DEPLOYMENT.kind
+            and target["name"] in contended
+        ]
 
     def _may_differ(self, desired: Object, live: Object) -> bool:
         if "deletionTimestamp" in live["metadata"]:

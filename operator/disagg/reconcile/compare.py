@@ -89,6 +89,21 @@ def is_owned(live: dict[str, Any], resource: DisaggregatedInference) -> bool:
     return any(owner.get("controller") and owner["uid"] == resource.metadata.uid for owner in owners)
 
 
+def is_autoscaled(desired: dict[str, Any], live: dict[str, Any]) -> bool:
+    """Whether an autoscaler has set another count on a Deployment than the resource does."""
+    wanted = desired["spec"].get("replicas")
+    return (
+        wanted is not None
+        and wanted != live["spec"].get("replicas")
+        and any(
+            entry["manager"] == "kube-controller-manager"
+            and entry.get("subresource") == "scale"
+            and "f:replicas" in entry.get("fieldsV1", {}).get("f:spec", {})
+            for entry in live["metadata"].get("managedFields", [])
+        )
+    )
+
+
 def fingerprint(obj: Mapping[str, Any]) -> bytes:
     """All of an object but its status and what the API server counts up by itself."""
     metadata = obj["metadata"]
