@@ -11,6 +11,7 @@ import typer
 import uvloop
 import yaml
 
+from disagg.api import plain_yaml
 from disagg.api.crd import crd_yaml
 from disagg.api.names import API_VERSION, KIND
 from disagg.api.resource import InvalidSpecError, parse
@@ -57,7 +58,7 @@ def render(
         raise _failure(f"{file}: {error}") from error
     if not objects:
         raise _failure(f"{file}: no {KIND} of {API_VERSION} in it")
-    yaml.dump_all(objects, sys.stdout, Dumper=_Dumper, sort_keys=False, width=120, explicit_start=True)
+    sys.stdout.write(plain_yaml.dump(objects, explicit_start=True))
 
 
 @app.command()
@@ -123,14 +124,6 @@ def _render(document: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - whatever t
         # The owner has no uid before it exists.
         del obj["metadata"]["ownerReferences"]
     return objects
-
-
-class _Dumper(yaml.SafeDumper):
-    """Repeats shared nodes instead of YAML anchors, for readers."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401 - the base class takes any node
-        del data
-        return True
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
+from disagg.api import plain_yaml
 from disagg.api.fields import cel
 from disagg.api.names import GROUP, KIND, MAX_NAME_LENGTH, PLURAL, VERSION
 from disagg.api.schema import structural_schema
@@ -97,14 +96,6 @@ def _root_schema() -> dict[str, Any]:
     }
 
 
-class _Dumper(yaml.SafeDumper):
-    """Repeats shared nodes instead of YAML anchors, which some GitOps tools refuse."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401 - the base class takes any node
-        del data
-        return True
-
-
 def crd_yaml() -> str:
     """The CustomResourceDefinition as the text of `crds/disagg.dev_disaggregatedinferences.yaml`."""
-    return HEADER + yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+    return HEADER + plain_yaml.dump([crd()])
