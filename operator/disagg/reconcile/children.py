@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 
 class ProblemError(Exception):
-    """Nothing was changed, since something would have gone wrong half-way."""
+    """Something is in the way. As a rule it was seen in time, and nothing was changed."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -77,7 +77,8 @@ class Children:
             What was observed, brought up to date, and what was changed, such as `apply Deployment/llama-decode`.
 
         Raises:
-            ProblemError: A name is taken, or the API server refuses an object. Nothing was changed.
+            ProblemError: A name is taken, a count is contended, or the API server refuses an object. Nothing was
+                changed, unless it refuses what it took in the trial, or what needed none.
             ApiError: A request failed.
         """
         updates = await self._checked(resource, desired, observed)

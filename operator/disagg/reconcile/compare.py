@@ -70,8 +70,7 @@ def take_back(live: dict[str, Any]) -> list[dict[str, Any]]:
 
 def is_ours(live: dict[str, Any], resource: DisaggregatedInference) -> bool:
     """Whether `live` belongs to `resource`, or did before the resource was deleted and made again."""
-    owner = next((ref for ref in live["metadata"].get("ownerReferences", []) if ref.get("controller")), None)
-    if owner is not None:
+    if (owner := _controller(live)) is not None:
         same_name = owner["kind"] == KIND and owner["name"] == resource.metadata.name
         return bool(owner["uid"] == resource.metadata.uid or same_name)
     labels = live["metadata"].get("labels", {})
@@ -85,8 +84,8 @@ def is_owned(live: dict[str, Any], resource: DisaggregatedInference) -> bool:
 
     Labels are no proof: `kubectl expose` copies those of a Deployment to the Service that it makes.
     """
-    owners = live["metadata"].get("ownerReferences", [])
-    return any(owner.get("controller") and owner["uid"] == resource.metadata.uid for owner in owners)
+    owner = _controller(live)
+    return owner is not None and bool(owner["uid"] == resource.metadata.uid)
 
 
 def is_autoscaled(desired: dict[str, Any], live: dict[str, Any]) -> bool:
@@ -117,6 +116,11 @@ def fingerprint(obj: Mapping[str, Any]) -> bytes:
     }
     head = {key: metadata.get(key) for key in ("labels", "annotations", "ownerReferences")}
     return orjson.dumps([rest, head, managers], option=orjson.OPT_SORT_KEYS)
+
+
+def _controller(live: dict[str, Any]) -> dict[str, Any] | None:
+    """The owner reference of whoever controls an object; the API server allows one."""
+    return next((ref for ref in live["metadata"].get("ownerReferences", []) if ref.get("controller")), None)
 
 
 def _contains(live: Any, desired: Any) -> bool:  # noqa: ANN401 - any JSON

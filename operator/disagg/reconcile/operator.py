@@ -106,11 +106,9 @@ class _Operator:
             async with asyncio.timeout(PASS_SECONDS):
                 outcome = await reconciler.reconcile(key, kinds)
         except (ApiError, TimeoutError) as error:
-            outcome = Outcome("retry", message=str(error) or f"took longer than {PASS_SECONDS:.0f} s")
-            retry_after = getattr(error, "retry_after", None) or 0.0
-            outcome = Outcome(
-                "retry", message=outcome.message, again=self.queue.failed(key, at_least=retry_after)
-            )
+            message = str(error) or f"took longer than {PASS_SECONDS:.0f} s"
+            again = self.queue.failed(key, at_least=getattr(error, "retry_after", None) or 0.0)
+            outcome = Outcome("retry", message=message, again=again)
         except Exception as error:  # noqa: BLE001 - a bug over one resource must not stop the others
             _log.exception("reconcile failed", key=str(key))
             outcome = Outcome("error", message=repr(error), again=self.queue.failed(key))
