@@ -20,7 +20,13 @@ import orjson
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
-from disagg.cluster.errors import ApiError, ConflictError, ForbiddenError, RejectedError
+from disagg.cluster.errors import (
+    ApiError,
+    ConflictError,
+    ForbiddenError,
+    NamespaceTerminatingError,
+    RejectedError,
+)
 
 Object = dict[str, Any]
 
@@ -200,11 +206,16 @@ async def load_configuration() -> Configuration:
 
 
 def _error(verb: str, path: str, code: int, content: bytes, retry_after: str | None) -> ApiError:
+    causes: list[Object] = []
     try:
-        message = str(orjson.loads(content)["message"])
+        answer = orjson.loads(content)
+        message = str(answer["message"])
+        causes = (answer.get("details") or {}).get("causes") or []
     except (orjson.JSONDecodeError, KeyError, TypeError):
         message = content.decode(errors="replace")[:200] or f"HTTP {code}"
     kind = _ERRORS.get(code, ApiError)
+    if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
+        kind = NamespaceTerminatingError
     if message.startswith(_UNTYPED):
         kind = RejectedError
     seconds = float(retry_after) if retry_after and retry_after.isdecimal() else None

@@ -27,3 +27,7 @@ class RejectedError(ApiError):
 
 class ConflictError(ApiError):
     """The object is not what the request expected, or a field is another manager's (409)."""
+
+
+class NamespaceTerminatingError(ApiError):
+    """The namespace is being deleted, and nothing new may be made in it (403 with cause NamespaceTerminating)."""

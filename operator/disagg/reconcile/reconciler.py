@@ -22,7 +22,7 @@ from disagg.assess.problem import Problem
 from disagg.build.objects import build
 from disagg.build.pod_template import pod_templates
 from disagg.cluster.client import Client
-from disagg.cluster.errors import ForbiddenError
+from disagg.cluster.errors import ForbiddenError, NamespaceTerminatingError
 from disagg.decide.decide import decide
 from disagg.reconcile.children import Children, ProblemError, forbidden
 from disagg.reconcile.kinds import ALL_KINDS, DISAGGREGATED_INFERENCE, EVENT, STATUS_KINDS
@@ -72,6 +72,13 @@ class Reconciler:
         Raises:
             ApiError: A request failed; the pass is to be tried again.
         """
+        try:
+            return await self._visit(key, kinds)
+        except NamespaceTerminatingError:
+            # Its controller deletes children and resources in any order. To complain of that would help nobody.
+            return Outcome("gone")
+
+    async def _visit(self, key: Key, kinds: frozenset[str]) -> Outcome:
         raw = await self._client.get(DISAGGREGATED_INFERENCE, key.namespace, key.name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             # Owner references take the children with it. To apply anything now would resurrect them.
