@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from disagg.api.names import RoleName
+from disagg.api.names import Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.build import pod_template
 from disagg.build.strategic_merge import merge
@@ -13,9 +13,9 @@ from disagg.cli import app
 _rendered_today = pod_template._pod_template  # noqa: SLF001 - this file stands for a later release
 
 
-def _rendered_later(resource: DisaggregatedInference, role: RoleName) -> dict[str, Any]:
+def _rendered_later(resource: DisaggregatedInference, workload: Workload) -> dict[str, Any]:
     later = {"metadata": {"annotations": {"example.com/renderer": "newer"}}}
-    return merge(_rendered_today(resource, role), later)
+    return merge(_rendered_today(resource, workload), later)
 
 
 pod_template._pod_template = _rendered_later  # noqa: SLF001

@@ -101,7 +101,7 @@ def create(kube: Kube, resource: dict[str, Any]) -> str:
             "spec.router: Invalid value: image is required when kind is smg",
             id="smg without an image",
         ),
-        pytest.param(manifest(groups=2), "spec.groups: Invalid value: 2", id="groups"),
+        pytest.param(manifest(groups=101), "spec.groups: Invalid value: 101", id="groups"),
         pytest.param(
             manifest(model={"uri": "s3://a/b"}), "spec.model.uri: Invalid value", id="unknown model source"
         ),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from disagg.api.names import FIELD_MANAGER, RoleName
+from disagg.api.names import FIELD_MANAGER, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference, parse
 from disagg.build.objects import build
 from disagg.build.pod_template import pod_templates
@@ -59,7 +59,7 @@ def objects(
 
 def template(wanted: DisaggregatedInference, role: str = "prefill") -> dict[str, Any]:
     """The pod template of a role."""
-    return pod_templates(wanted)[RoleName(role)].body
+    return pod_templates(wanted)[Workload(RoleName(role))].body
 
 
 def container(wanted: DisaggregatedInference, role: str = "prefill") -> dict[str, Any]:

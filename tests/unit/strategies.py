@@ -131,7 +131,7 @@ def specs(draw: DrawFn) -> dict[str, Any]:
             decode=_role(decode_tensor, _autoscaling("kvCacheUtilization", 90)),
             router=_routers(["vllm-router", "none", *(["smg"] if custom else [])]),
             rollout=_rollouts(),
-            groups=st.just(1),
+            groups=st.integers(1, 3),
             paused=st.booleans(),
         )
     )

@@ -18,7 +18,7 @@ from tests.unit.resources import SMG, container, objects, overlaid, resource, te
 SELECTORS = {
     "prefill": {"disagg.dev/name": "llama", "disagg.dev/role": "prefill", "disagg.dev/group": "0"},
     "decode": {"disagg.dev/name": "llama", "disagg.dev/role": "decode", "disagg.dev/group": "0"},
-    "router": {"disagg.dev/name": "llama", "disagg.dev/role": "router"},
+    "router": {"disagg.dev/name": "llama", "disagg.dev/role": "router", "disagg.dev/group": "0"},
 }
 ROLES = tuple(SELECTORS)
 ENGINE_ROLES = ("prefill", "decode")
@@ -87,17 +87,20 @@ def test_what_a_pod_needs_is_applied_before_it() -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_children_are_labelled(role: str) -> None:
-    wanted = SELECTORS[role] | {
+    wanted = {
+        "disagg.dev/name": "llama",
+        "disagg.dev/role": role,
         "app.kubernetes.io/name": "disagg",
         "app.kubernetes.io/component": role,
         "app.kubernetes.io/part-of": "llama",
         "app.kubernetes.io/managed-by": "disagg",
     }
-    children = [obj for (_, name), obj in objects(resource()).items() if name == f"llama-{role}"]
-    assert children
-    for child in children:
-        assert child["metadata"]["labels"] == wanted
-    assert template(resource(), role)["metadata"]["labels"] == wanted
+    children = {kind: obj for (kind, name), obj in objects(resource()).items() if name == f"llama-{role}"}
+    in_group = {"disagg.dev/group": "0"}
+    assert children["Deployment"]["metadata"]["labels"] == wanted | in_group
+    assert template(resource(), role)["metadata"]["labels"] == wanted | in_group
+    for kind in children.keys() - {"Deployment"}:
+        assert children[kind]["metadata"]["labels"] == wanted, kind
 
 
 def test_children_are_owned_without_blocking_the_deletion_of_the_resource() -> None:
@@ -111,7 +114,53 @@ def test_children_are_owned_without_blocking_the_deletion_of_the_resource() -> N
 @pytest.mark.parametrize("role", ROLES)
 def test_selectors_are_minimal(role: str) -> None:
     assert deployment(role)["spec"]["selector"] == {"matchLabels": SELECTORS[role]}
-    assert service(role)["spec"]["selector"] == SELECTORS[role]
+    assert service(role)["spec"]["selector"] == {"disagg.dev/name": "llama", "disagg.dev/role": role}
+
+
+# Groups
+
+SCALED = {"prefill": {"autoscaling": {"maxReplicas": 8}}}
+
+
+def test_each_group_has_deployments_and_autoscalers_of_its_own() -> None:
+    more = objects(resource(groups=3, **SCALED)).keys() - objects(resource(**SCALED)).keys()
+    assert more == {
+        (kind, f"llama-{role}-{group}")
+        for group in (1, 2)
+        for kind, role in [
+            ("Deployment", "prefill"),
+            ("Deployment", "decode"),
+            ("Deployment", "router"),
+            ("HorizontalPodAutoscaler", "prefill"),
+        ]
+    }
+
+
+def test_a_further_group_changes_nothing_of_those_before() -> None:
+    one, two = objects(resource(groups=1, **SCALED)), objects(resource(groups=2, **SCALED))
+    assert {key: two[key] for key in one} == one
+
+
+def test_the_endpoint_reaches_the_routers_of_all_groups() -> None:
+    made = objects(resource(groups=2))
+    selector = made["Service", "llama-router"]["spec"]["selector"]
+    for name in ("llama-router", "llama-router-1"):
+        assert made["Deployment", name]["spec"]["template"]["metadata"]["labels"].items() >= selector.items()
+
+
+def test_a_router_pairs_pods_of_its_own_group_only() -> None:
+    (container,) = objects(resource(groups=2))["Deployment", "llama-router-1"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert container["args"].count("disagg.dev/group=1") == 2
+    assert "disagg.dev/group=0" not in container["args"]
+
+
+def test_an_autoscaler_reads_the_signal_of_its_group() -> None:
+    spec = objects(resource(groups=2, **SCALED))["HorizontalPodAutoscaler", "llama-prefill-1"]["spec"]
+    (metric,) = spec["metrics"]
+    assert metric["external"]["metric"]["selector"]["matchLabels"]["disagg.dev/group"] == "1"
+    assert spec["scaleTargetRef"]["name"] == "llama-prefill-1"
 
 
 # Services

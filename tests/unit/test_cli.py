@@ -71,7 +71,7 @@ def test_render_takes_several_resources_and_passes_over_other_objects() -> None:
         ),
         pytest.param("just text", "no DisaggregatedInference of disagg.dev/v1alpha1 in it", id="no object"),
         pytest.param("a: [", "line 1", id="broken YAML"),
-        pytest.param(yaml.dump(raw(groups=2)), "spec.groups", id="a bad field"),
+        pytest.param(yaml.dump(raw(groups=101)), "spec.groups", id="a bad field"),
         pytest.param(yaml.dump(raw(engine={"image": None})), "spec.engine.image", id="a missing value"),
         pytest.param(
             "{apiVersion: disagg.dev/v1alpha1, kind: DisaggregatedInference}",

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from disagg.api.names import FIELD_MANAGER, SEED_MANAGER, RoleName
+from disagg.api.names import FIELD_MANAGER, SEED_MANAGER, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.build.pod_template import pod_templates
 from disagg.decide.decide import decide
-from disagg.decide.decisions import RoleDecision
+from disagg.decide.decisions import WorkloadDecision
 from tests.unit import strategies
 from tests.unit.resources import managed, observed, resource, running
 
@@ -19,8 +19,8 @@ COUNT: dict[str, Any] = {"f:spec": {"f:replicas": {}}}
 
 def decided(
     wanted: DisaggregatedInference, *children: dict[str, Any], role: RoleName = RoleName.PREFILL
-) -> RoleDecision:
-    return decide(wanted, observed(*children), pod_templates(wanted)).roles[role]
+) -> WorkloadDecision:
+    return decide(wanted, observed(*children), pod_templates(wanted)).workloads[Workload(role)]
 
 
 def counted_by(*managers: str, replicas: int = 5, operation: str = "Apply") -> dict[str, Any]:
@@ -57,9 +57,9 @@ def test_the_routers_count_is_its_own() -> None:
 
 def test_without_a_router_nothing_is_decided_for_it() -> None:
     wanted = resource(router={"kind": "none"})
-    assert decide(wanted, observed(), pod_templates(wanted)).roles.keys() == {
-        RoleName.PREFILL,
-        RoleName.DECODE,
+    assert decide(wanted, observed(), pod_templates(wanted)).workloads.keys() == {
+        Workload(RoleName.PREFILL),
+        Workload(RoleName.DECODE),
     }
 
 
@@ -148,6 +148,5 @@ def test_a_new_deployment_without_a_count_begins_with_one_replica() -> None:
 
 @given(wanted=strategies.resources())
 def test_a_rollout_can_always_go_on(wanted: DisaggregatedInference) -> None:
-    for role in pod_templates(wanted):
-        decision = decided(wanted, role=role)
+    for decision in decide(wanted, observed(), pod_templates(wanted)).workloads.values():
         assert not {decision.max_surge, decision.max_unavailable} <= {0, "0", "0%"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from disagg.api.names import RENDER_REVISION, TEMPLATE_INPUTS, RoleName
+from disagg.api.names import RENDER_REVISION, TEMPLATE_INPUTS, RoleName, Workload
 from disagg.build.pod_template import pod_templates
 from disagg.decide.decisions import Template
 from disagg.decide.template import choose_template
@@ -51,7 +51,7 @@ WANTED = resource(
 )
 LIVE = live(objects(WANTED)["Deployment", "llama-prefill"])
 """The Deployment as this release has applied it."""
-MADE = pod_templates(WANTED)[RoleName.PREFILL]
+MADE = pod_templates(WANTED)[Workload(RoleName.PREFILL)]
 """What this release renders of the same resource."""
 
 

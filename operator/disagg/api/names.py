@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 GROUP = "disagg.dev"
 VERSION = "v1alpha1"
@@ -41,27 +42,44 @@ class RoleName(StrEnum):
 ENGINE_ROLES: tuple[RoleName, ...] = (RoleName.PREFILL, RoleName.DECODE)
 
 
-def child_name(resource: str, role: RoleName) -> str:
-    """Name of every child of `resource` that belongs to `role`."""
-    return f"{resource}-{role}"
+class Workload(NamedTuple):
+    """A role in a group: what a Deployment runs.
+
+    As text it is what the names of its objects end with: the first group has no number, so that a second one renames
+    nothing.
+    """
+
+    role: RoleName
+    group: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.role}-{self.group}" if self.group else str(self.role)
 
 
-def selector_labels(resource: str, role: RoleName) -> dict[str, str]:
-    """Labels that select the pods of a role. They never change: a Deployment's selector is immutable."""
-    labels = {NAME_LABEL: resource, ROLE_LABEL: str(role)}
-    # The router serves all groups, so it belongs to none.
-    if role is not RoleName.ROUTER:
-        labels[GROUP_LABEL] = "0"
-    return labels
+Part = Workload | RoleName
+"""What a child belongs to: a role in one group, or a role in all groups."""
 
 
-def labels(resource: str, role: RoleName) -> dict[str, str]:
-    """Labels of every child of `resource` that belongs to `role`.
+def child_name(resource: str, part: Part) -> str:
+    """Name of every child of `resource` that belongs to `part`."""
+    return f"{resource}-{part}"
+
+
+def selector_labels(resource: str, part: Part) -> dict[str, str]:
+    """Labels that select the pods of `part`. They never change: a Deployment's selector is immutable."""
+    if isinstance(part, RoleName):
+        return {NAME_LABEL: resource, ROLE_LABEL: str(part)}
+    return {NAME_LABEL: resource, ROLE_LABEL: str(part.role), GROUP_LABEL: str(part.group)}
+
+
+def labels(resource: str, part: Part) -> dict[str, str]:
+    """Labels of every child of `resource` that belongs to `part`.
 
     Never a label of the resource itself (GitOps tools that track by label would prune the child), and never
     `app.kubernetes.io/instance`, which is one of those.
     """
-    return selector_labels(resource, role) | {
+    role = part if isinstance(part, RoleName) else part.role
+    return selector_labels(resource, part) | {
         "app.kubernetes.io/name": "disagg",
         "app.kubernetes.io/component": str(role),
         "app.kubernetes.io/part-of": resource,

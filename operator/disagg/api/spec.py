@@ -275,8 +275,9 @@ class Spec(Block):
     """The role that generates tokens."""
     router: Router = Router()
     """The router that clients call."""
-    groups: Annotated[int, Field(ge=1, le=1)] = 1
-    """Sets of prefill and decode pods that exchange KV cache. This release makes exactly one."""
+    groups: Annotated[int, Field(ge=1, le=100)] = 1
+    """Sets of prefill and decode pods that exchange KV cache, each with Deployments and autoscalers of its own.
+    `replicas` and `autoscaling` are those of one group."""
     rollout: Rollout = Rollout()
     """How many pods of a role may be replaced at once."""
     paused: bool = False

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from disagg.api.names import ENGINE_ROLES, RoleName
+from disagg.api.names import ENGINE_ROLES, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference, Metadata
 from disagg.api.spec import Autoscaling
 from disagg.api.status import Condition, ConditionType, Reason, RolesStatus, Status
 from disagg.assess.autoscaling import assess_autoscaling
 from disagg.assess.problem import Problem
-from disagg.assess.role import RoleAssessment, assess_role
+from disagg.assess.role import RoleAssessment, assess_role, over_groups
 from disagg.build.pod_template import wanted_roles
 from disagg.build.service import endpoint
 from disagg.decide.observed import Observed
@@ -40,9 +40,14 @@ def assess(
     roles = {role: _role(resource, role, observed, same_generation=same_generation) for role in RoleName}
     problem = problem or _stalled(roles)
     ready, reason, message = _ready(roles, problem)
-    autoscalers = [found for role in ENGINE_ROLES if (found := observed.autoscaler(role)) is not None]
-    wanted = sum(getattr(resource.spec, role).autoscaling is not None for role in ENGINE_ROLES)
-    working, why, text = assess_autoscaling(autoscalers, wanted=wanted)
+    autoscaled = [
+        Workload(role, group)
+        for group in range(resource.spec.groups)
+        for role in ENGINE_ROLES
+        if getattr(resource.spec, role).autoscaling is not None
+    ]
+    autoscalers = [found for workload in autoscaled if (found := observed.autoscaler(workload)) is not None]
+    working, why, text = assess_autoscaling(autoscalers, wanted=len(autoscaled))
     progressing = not ready and problem is None and not resource.spec.paused
     conditions: dict[ConditionType, tuple[str, Reason, str]] = {
         ConditionType.READY: (_status(holds=ready), reason, message),
@@ -120,7 +125,15 @@ def _role(
         return RoleAssessment(Reason.ROUTER_DISABLED, "router.kind is none: you bring your own")
     previous = resource.status.condition(_ROLE_CONDITIONS[role])
     was_ready = same_generation and previous is not None and previous.status == "True"
-    return assess_role(role, observed.deployment(role), minimum=_minimum(resource, role), was_ready=was_ready)
+    minimum = _minimum(resource, role)
+    return over_groups(
+        [
+            assess_role(
+                role, observed.deployment(Workload(role, group)), minimum=minimum, was_ready=was_ready
+            )
+            for group in range(resource.spec.groups)
+        ]
+    )
 
 
 def _minimum(resource: DisaggregatedInference, role: RoleName) -> int | None:

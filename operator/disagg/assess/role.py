@@ -70,6 +70,39 @@ def assess_role(
     return RoleAssessment(Reason.READY, have, counts)
 
 
+def over_groups(groups: list[RoleAssessment]) -> RoleAssessment:
+    """The state of a role, from its state in each group: as good as in the worst of them.
+
+    Args:
+        groups: The states, by number of the group.
+    """
+    if len(groups) == 1:
+        return groups[0]
+    counts = [group.status for group in groups if group.status is not None]
+    status = None
+    if counts:
+        desired, ready = (
+            sum(count.desired_replicas for count in counts),
+            sum(count.ready_replicas for count in counts),
+        )
+        status = RoleStatus(
+            desired_replicas=desired,
+            ready_replicas=ready,
+            updated_replicas=sum(count.updated_replicas for count in counts),
+            ready=f"{ready}/{desired}",
+        )
+    # One that has given up first: waiting for the others helps nobody.
+    waiting = sorted((g for g in groups if not g.ready), key=lambda group: not group.stalled)
+    if waiting:
+        text = "; ".join(f"group {number}: {g.message}" for number, g in enumerate(groups) if not g.ready)
+        return RoleAssessment(waiting[0].reason, text, status)
+    awake = next((group for group in groups if group.reason is not Reason.SCALED_TO_ZERO), groups[0])
+    if status is None or awake.reason is not Reason.READY:
+        return RoleAssessment(awake.reason, awake.message, status)
+    text = f"{status.ready_replicas} of {status.desired_replicas} pods are ready in {len(groups)} groups"
+    return RoleAssessment(Reason.READY, text, status)
+
+
 def _counts(deployment: dict[str, Any]) -> RoleStatus:
     status = deployment.get("status", {})
     desired, ready = int(deployment["spec"].get("replicas", 1)), int(status.get("readyReplicas", 0))

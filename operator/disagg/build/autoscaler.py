@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from disagg.api.names import RoleName, child_name, selector_labels
+from disagg.api.names import RoleName, Workload, child_name, selector_labels
 from disagg.api.resource import DisaggregatedInference
 from disagg.build.metadata import child
 
@@ -36,21 +36,21 @@ BEHAVIOR = {
 }
 
 
-def horizontal_pod_autoscaler(resource: DisaggregatedInference, role: RoleName) -> dict[str, Any]:
-    """The HorizontalPodAutoscaler of a role that has `autoscaling`.
+def horizontal_pod_autoscaler(resource: DisaggregatedInference, workload: Workload) -> dict[str, Any]:
+    """The HorizontalPodAutoscaler, in one group, of a role that has `autoscaling`.
 
-    The metric is external, with an average target: the API serves the total of a role, and the autoscaler divides.
+    The metric is external, with an average target: the API serves the total of a role in a group, and the autoscaler divides.
 
     Raises:
         ValueError: The role has no autoscaling.
     """
-    metric, target, bounds = _signal(resource, role)
-    return child("autoscaling/v2", "HorizontalPodAutoscaler", resource, role) | {
+    metric, target, bounds = _signal(resource, workload.role)
+    return child("autoscaling/v2", "HorizontalPodAutoscaler", resource, workload) | {
         "spec": {
             "scaleTargetRef": {
                 "apiVersion": "apps/v1",
                 "kind": "Deployment",
-                "name": child_name(resource.metadata.name, role),
+                "name": child_name(resource.metadata.name, workload),
             },
             "minReplicas": bounds[0],
             "maxReplicas": bounds[1],
@@ -60,7 +60,7 @@ def horizontal_pod_autoscaler(resource: DisaggregatedInference, role: RoleName) 
                     "external": {
                         "metric": {
                             "name": metric,
-                            "selector": {"matchLabels": selector_labels(resource.metadata.name, role)},
+                            "selector": {"matchLabels": selector_labels(resource.metadata.name, workload)},
                         },
                         "target": {"type": "AverageValue", "averageValue": str(target)},
                     },

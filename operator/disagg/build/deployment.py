@@ -1,35 +1,37 @@
-"""Deployments, one a role."""
+"""Deployments, one for each role in each group."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from disagg.api.names import RENDER_REVISION, TEMPLATE_INPUTS, RoleName, selector_labels
+from disagg.api.names import RENDER_REVISION, TEMPLATE_INPUTS, Workload, selector_labels
 from disagg.api.resource import DisaggregatedInference
 from disagg.build.metadata import child
 from disagg.build.pod_template import STARTUP_SECONDS
-from disagg.decide.decisions import RoleDecision
+from disagg.decide.decisions import WorkloadDecision
 
 _MARGIN_SECONDS = 600
 """Time for scheduling and pulling the image, on top of loading the model."""
 
 
-def deployment(resource: DisaggregatedInference, role: RoleName, decision: RoleDecision) -> dict[str, Any]:
-    """The Deployment of a role.
+def deployment(
+    resource: DisaggregatedInference, workload: Workload, decision: WorkloadDecision
+) -> dict[str, Any]:
+    """The Deployment of a role in a group.
 
     Args:
         resource: The resource.
-        role: The role.
+        workload: Role and group.
         decision: Count, rollout and template, as far as they depend on what runs now. Without `replicas` in it the
             count is not the operator's: the field is left out, so that nothing that is applied ever moves it.
     """
-    head = child("apps/v1", "Deployment", resource, role)
+    head = child("apps/v1", "Deployment", resource, workload)
     head["metadata"]["annotations"] = {
         RENDER_REVISION: str(decision.template.revision),
         TEMPLATE_INPUTS: decision.template.inputs,
     }
     spec: dict[str, Any] = {
-        "selector": {"matchLabels": selector_labels(resource.metadata.name, role)},
+        "selector": {"matchLabels": selector_labels(resource.metadata.name, workload)},
         "strategy": {
             "type": "RollingUpdate",
             "rollingUpdate": {"maxSurge": decision.max_surge, "maxUnavailable": decision.max_unavailable},

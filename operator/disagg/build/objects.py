@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from disagg.api.names import ENGINE_ROLES, RoleName
+from disagg.api.names import ENGINE_ROLES, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.build import autoscaler, deployment, rbac, service
 from disagg.build.pod_template import wanted_roles
@@ -28,9 +28,13 @@ def build(resource: DisaggregatedInference, decisions: Decisions) -> list[Object
     if RoleName.ROUTER in roles:
         objects += rbac.pod_discovery(resource)
     objects += [service.service(resource, role) for role in roles]
-    objects += [deployment.deployment(resource, role, decisions.roles[role]) for role in roles]
     objects += [
-        autoscaler.horizontal_pod_autoscaler(resource, role)
+        deployment.deployment(resource, workload, decision)
+        for workload, decision in decisions.workloads.items()
+    ]
+    objects += [
+        autoscaler.horizontal_pod_autoscaler(resource, Workload(role, group))
+        for group in range(resource.spec.groups)
         for role in ENGINE_ROLES
         if getattr(resource.spec, role).autoscaling is not None
     ]

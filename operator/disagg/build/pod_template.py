@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from disagg.api.fields import EnvVar, Resources
-from disagg.api.names import ENGINE_ROLES, RoleName, child_name, labels, selector_labels
+from disagg.api.names import ENGINE_ROLES, RoleName, Workload, child_name, labels, selector_labels
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.spec import EngineKind, Role, RouterKind, Spec
 from disagg.build import router
@@ -33,12 +33,15 @@ _ENDPOINT_REMOVAL_SECONDS = 15
 """How long a terminating pod goes on serving before the engine hears of it: routers need it to stop sending."""
 
 
-def pod_templates(resource: DisaggregatedInference) -> dict[RoleName, Template]:
-    """Pod templates of the roles that the resource is to have."""
+def pod_templates(resource: DisaggregatedInference) -> dict[Workload, Template]:
+    """Pod templates of the roles that the resource is to have, in each group."""
     return {
-        role: Template(
-            body=_pod_template(resource, role), revision=RENDER_REVISION, inputs=_inputs(resource, role)
+        Workload(role, group): Template(
+            body=_pod_template(resource, Workload(role, group)),
+            revision=RENDER_REVISION,
+            inputs=_inputs(resource, role),
         )
+        for group in range(resource.spec.groups)
         for role in wanted_roles(resource.spec)
     }
 
@@ -66,21 +69,25 @@ def _inputs(resource: DisaggregatedInference, role: RoleName) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _pod_template(resource: DisaggregatedInference, role: RoleName) -> dict[str, Any]:
-    """The pod template of a role, the user's overlay included.
+def _pod_template(resource: DisaggregatedInference, workload: Workload) -> dict[str, Any]:
+    """The pod template of a role in a group, the user's overlay included.
 
     The labels that select the pods are not the user's to change: a Deployment must select its own pods.
     """
+    role = workload.role
     if role is RoleName.ROUTER:
-        template, overlay = _router_template(resource), resource.spec.router.pod_template.overlay
+        template, overlay = (
+            _router_template(resource, workload.group),
+            resource.spec.router.pod_template.overlay,
+        )
     else:
         template, overlay = (
             _engine_template(resource, role),
             getattr(resource.spec, role).pod_template.overlay,
         )
-    template["metadata"]["labels"] = labels(resource.metadata.name, role)
+    template["metadata"]["labels"] = labels(resource.metadata.name, workload)
     merged = merge(template, overlay)
-    own = {"labels": selector_labels(resource.metadata.name, role)}
+    own = {"labels": selector_labels(resource.metadata.name, workload)}
     return merged | {"metadata": merge(merged.get("metadata") or {}, own)}
 
 
@@ -121,8 +128,8 @@ def _engine_template(resource: DisaggregatedInference, role: RoleName) -> dict[s
     return {"metadata": metadata, "spec": pod}
 
 
-def _router_template(resource: DisaggregatedInference) -> dict[str, Any]:
-    container = router.container(resource) | _probes("http", startup_seconds=120)
+def _router_template(resource: DisaggregatedInference, group: int) -> dict[str, Any]:
+    container = router.container(resource, group) | _probes("http", startup_seconds=120)
     resources = _resources(resource.spec.router.resources, "", 0)
     if resources:
         container["resources"] = resources

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from disagg.api.names import RoleName, selector_labels
+from disagg.api.names import RoleName, Workload, selector_labels
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.spec import RouterKind, Spec
 from disagg.build.engines.engine import HTTP_PORT
@@ -22,8 +22,8 @@ def router_kind(spec: Spec) -> RouterKind:
     return spec.router.kind or RouterKind.VLLM_ROUTER
 
 
-def container(resource: DisaggregatedInference) -> dict[str, Any]:
-    """The router's container, without probes.
+def container(resource: DisaggregatedInference, group: int) -> dict[str, Any]:
+    """The container, without probes, of the router that pairs the pods of `group`: KV cache stays in a group.
 
     Raises:
         ValueError: The resource has no router.
@@ -50,9 +50,9 @@ def container(resource: DisaggregatedInference) -> dict[str, Any]:
         f"--service-discovery-namespace={resource.metadata.namespace}",
         f"--service-discovery-port={HTTP_PORT}",
         "--prefill-selector",
-        *_selector(resource, RoleName.PREFILL),
+        *_selector(resource, Workload(RoleName.PREFILL, group)),
         "--decode-selector",
-        *_selector(resource, RoleName.DECODE),
+        *_selector(resource, Workload(RoleName.DECODE, group)),
         *router.args,
     ]
     return {
@@ -66,6 +66,6 @@ def container(resource: DisaggregatedInference) -> dict[str, Any]:
     }
 
 
-def _selector(resource: DisaggregatedInference, role: RoleName) -> list[str]:
-    labels = selector_labels(resource.metadata.name, role)
+def _selector(resource: DisaggregatedInference, workload: Workload) -> list[str]:
+    labels = selector_labels(resource.metadata.name, workload)
     return [f"{key}={value}" for key, value in labels.items()]

@@ -5,42 +5,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from disagg.api.names import FIELD_MANAGER, RoleName
+from disagg.api.names import FIELD_MANAGER, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.spec import Autoscaling, Rollout
 from disagg.decide import ownership
-from disagg.decide.decisions import Decisions, RoleDecision, Template
+from disagg.decide.decisions import Decisions, Template, WorkloadDecision
 from disagg.decide.observed import Observed
 from disagg.decide.template import choose_template
 
 
 def decide(
-    resource: DisaggregatedInference, observed: Observed, rendered: Mapping[RoleName, Template]
+    resource: DisaggregatedInference, observed: Observed, rendered: Mapping[Workload, Template]
 ) -> Decisions:
     """What is to be applied, given what runs now.
 
     Args:
         resource: The resource.
         observed: Its live children.
-        rendered: Pod templates as this release renders them, of each role that is wanted.
+        rendered: Pod templates as this release renders them, of each role in each group.
     """
     return Decisions(
-        roles={
-            role: _decide_role(resource, role, observed.deployment(role), template)
-            for role, template in rendered.items()
+        workloads={
+            workload: _decide_workload(resource, workload.role, observed.deployment(workload), template)
+            for workload, template in rendered.items()
         }
     )
 
 
-def _decide_role(
+def _decide_workload(
     resource: DisaggregatedInference, role: RoleName, live: dict[str, Any] | None, rendered: Template
-) -> RoleDecision:
+) -> WorkloadDecision:
     replicas, autoscaling = _replicas(resource, role), _autoscaling(resource, role)
     # A Deployment that is applied without a count begins with 1, and its autoscaler lifts that to its minimum.
     running = int(live["spec"].get("replicas", 1)) if live is not None else 1
     expected = max(running, autoscaling.min_replicas) if autoscaling is not None else running
     max_surge, max_unavailable = _rollout(resource.spec.rollout, expected if replicas is None else replicas)
-    return RoleDecision(
+    return WorkloadDecision(
         template=choose_template(rendered, live),
         replicas=replicas,
         seed=running if replicas is None and _owns_replicas(live) else None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from disagg.api.names import RoleName
+from disagg.api.names import Workload
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Template:
 
 
 @dataclass(frozen=True)
-class RoleDecision:
-    """How a role's Deployment is applied.
+class WorkloadDecision:
+    """How a Deployment is applied.
 
     Attributes:
         template: The pod template.
@@ -45,6 +45,6 @@ class RoleDecision:
 
 @dataclass(frozen=True)
 class Decisions:
-    """All decisions about a resource, by role."""
+    """All decisions about a resource, by role and group."""
 
-    roles: Mapping[RoleName, RoleDecision]
+    workloads: Mapping[Workload, WorkloadDecision]

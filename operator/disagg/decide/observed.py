@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from disagg.api.names import RoleName, child_name
+from disagg.api.names import Workload, child_name
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in the resource's namespace."""
@@ -28,10 +28,10 @@ class Observed:
     resource: str
     children: dict[ObjectKey, dict[str, Any]] = field(default_factory=dict)
 
-    def deployment(self, role: RoleName) -> dict[str, Any] | None:
-        """The role's live Deployment."""
-        return self.children.get(("Deployment", child_name(self.resource, role)))
+    def deployment(self, workload: Workload) -> dict[str, Any] | None:
+        """The live Deployment of a role in a group."""
+        return self.children.get(("Deployment", child_name(self.resource, workload)))
 
-    def autoscaler(self, role: RoleName) -> dict[str, Any] | None:
-        """The role's live HorizontalPodAutoscaler."""
-        return self.children.get(("HorizontalPodAutoscaler", child_name(self.resource, role)))
+    def autoscaler(self, workload: Workload) -> dict[str, Any] | None:
+        """The live HorizontalPodAutoscaler of a role in a group."""
+        return self.children.get(("HorizontalPodAutoscaler", child_name(self.resource, workload)))

@@ -90,8 +90,8 @@ class Children:
             if "deletionTimestamp" not in live["metadata"]:
                 await self._delete(live)
                 changed.append(f"delete {'/'.join(key)}")
-        for role, decision in decisions.roles.items():
-            deployment = observed.deployment(role)
+        for workload, decision in decisions.workloads.items():
+            deployment = observed.deployment(workload)
             if decision.seed is not None and deployment is not None:
                 await self._seed(deployment, decision.seed)
                 changed.append(f"seed {deployment['metadata']['name']}={decision.seed}")
