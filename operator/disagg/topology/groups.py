@@ -1,0 +1,114 @@
+"""A group: the prefill and decode pods of a resource that must land in one domain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from disagg.api.names import ENGINE_ROLES, GROUP_LABEL, NAME_LABEL, ROLE_LABEL, RoleName
+
+_ROLES = {str(role): role for role in ENGINE_ROLES}
+_TOPOLOGY = "topology.kubernetes.io/"
+"""Beginning of the node labels that a recent API server copies to a pod when it is bound."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupKey:
+    """A group: namespace and name of its resource, and its number there."""
+
+    namespace: str
+    name: str
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPod:
+    """A pod of a group.
+
+    Attributes:
+        group: The group.
+        role: Its role.
+        node: Name of the node it is bound to, or "".
+        terminating: Whether it is being deleted.
+        unschedulable: Whether the kube-scheduler has found no node for it.
+        topology: Labels of its own that repeat those of its node.
+    """
+
+    group: GroupKey
+    role: RoleName
+    node: str = ""
+    terminating: bool = False
+    unschedulable: bool = False
+    topology: tuple[tuple[str, str], ...] = ()
+
+
+def _nodes_by_role() -> dict[RoleName, Counter[str]]:
+    return {role: Counter() for role in ENGINE_ROLES}
+
+
+def _count_by_role() -> dict[RoleName, int]:
+    return dict.fromkeys(ENGINE_ROLES, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPods:
+    """The pods of a group, by role.
+
+    Attributes:
+        bound: Pods on each node that are to stay.
+        terminating: Pods on each node that are being deleted, and hold what they take until they are gone.
+        pending: Pods without a node.
+        unschedulable: Those of them that the kube-scheduler has found no node for.
+    """
+
+    bound: dict[RoleName, Counter[str]] = field(default_factory=_nodes_by_role)
+    terminating: dict[RoleName, Counter[str]] = field(default_factory=_nodes_by_role)
+    pending: dict[RoleName, int] = field(default_factory=_count_by_role)
+    unschedulable: dict[RoleName, int] = field(default_factory=_count_by_role)
+
+    def on(self, node: str, role: RoleName) -> int:
+        """Pods of `role` on `node`, those being deleted among them."""
+        return self.bound[role][node] + self.terminating[role][node]
+
+
+def group_pod(raw: Mapping[str, Any]) -> GroupPod | None:
+    """The pod as one of a group, or None if it belongs to none."""
+    metadata = raw["metadata"]
+    labels = metadata.get("labels")
+    if not labels or NAME_LABEL not in labels:
+        return None
+    role, number = _ROLES.get(labels.get(ROLE_LABEL, "")), labels.get(GROUP_LABEL, "")
+    if role is None or not (number.isascii() and number.isdecimal()):
+        return None
+    node = raw["spec"].get("nodeName") or ""
+    return GroupPod(
+        group=GroupKey(metadata["namespace"], labels[NAME_LABEL], int(number)),
+        role=role,
+        node=node,
+        terminating=metadata.get("deletionTimestamp") is not None,
+        unschedulable=not node and _is_unschedulable(raw.get("status") or {}),
+        topology=tuple(sorted(item for item in labels.items() if item[0].startswith(_TOPOLOGY))),
+    )
+
+
+def count(pods: Iterable[GroupPod]) -> GroupPods:
+    """The pods of one group, counted."""
+    counted = GroupPods()
+    for pod in pods:
+        if pod.node:
+            (counted.terminating if pod.terminating else counted.bound)[pod.role][pod.node] += 1
+        elif not pod.terminating:
+            counted.pending[pod.role] += 1
+            counted.unschedulable[pod.role] += pod.unschedulable
+    return counted
+
+
+def _is_unschedulable(status: Mapping[str, Any]) -> bool:
+    return any(
+        condition["type"] == "PodScheduled"
+        and condition["status"] == "False"
+        and condition.get("reason") == "Unschedulable"
+        for condition in status.get("conditions") or ()
+    )
