@@ -156,6 +156,11 @@ class Inventory:
                 domains[domain] = domains.get(domain, 0) + 1
         return placed
 
+    def node(self, name: str) -> Node | None:
+        """The node called `name`, if it is known."""
+        use = self._uses.get(name)
+        return use.node if use is not None else None
+
     def groups_on(self, node: str) -> set[GroupKey]:
         """Groups with pods on `node`."""
         use = self._uses.get(node)

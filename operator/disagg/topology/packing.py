@@ -68,7 +68,8 @@ def best_plan(options: Sequence[Mapping[int, int]], larger: int) -> tuple[int, .
         for before, value in best.items():
             for number, gain in option.items():
                 now = before + number
-                if now <= larger and value + gain > reached.get(now, -1):
+                # Of equal plans the one that fills earlier nodes.
+                if now <= larger and value + gain >= reached.get(now, 0):
                     reached[now] = value + gain
                     chosen[now] = number
         best = reached

@@ -42,7 +42,7 @@ def planned_nodes(
     sizes = surveyor.maximum if packed.fits_maximum else surveyor.minimum
     if _is_harmless(rows, rows, sizes):
         return ()
-    candidates = _candidates(rows, sizes)
+    candidates = _candidates(rows, sizes, inventory.pods(group).bound[surveyor.larger.role])
     found = _filled(candidates, rows, sizes) or _any_harmless(candidates, rows, sizes)
     return tuple(sorted(row.use.name for row in found or _best(candidates, sizes)))
 
@@ -55,11 +55,14 @@ def _is_harmless(chosen: Sequence[Row], rows: Sequence[Row], sizes: Sizes) -> bo
     return sizes.larger < len(beside) and beside[sizes.larger] + elsewhere >= sizes.smaller
 
 
-def _candidates(rows: Sequence[Row], sizes: Sizes) -> list[Row]:
-    """Nodes for larger pods, those first that lose least by being filled; of equal ones no more than can be used."""
+def _candidates(rows: Sequence[Row], sizes: Sizes, running: Counter[str]) -> list[Row]:
+    """Nodes for larger pods, those first that lose least by being filled; of equal ones no more than can be used.
+
+    Nodes where such pods run come before equal ones, so that a plan does not turn away from what it has brought about.
+    """
     seen: Counter[tuple[int, ...]] = Counter()
     candidates = []
-    for row in sorted(rows, key=lambda row: (_loss(row), row.use.name)):
+    for row in sorted(rows, key=lambda row: (_loss(row), -running[row.use.name], row.use.name)):
         profile = row.fit.profile
         if len(profile) > 1 and seen[profile] < sizes.larger:
             seen[profile] += 1
