@@ -7,8 +7,10 @@ dynamic clients: typed models drop fields that they do not know, and both take s
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +21,7 @@ import aiohttp
 import orjson
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client.rest import RESTResponse
 
 from disagg.cluster.errors import (
     ApiError,
@@ -33,9 +36,14 @@ Object = dict[str, Any]
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _REQUEST_SECONDS = 30
+_CHUNK_BYTES = 256 * 1024
+"""Of a stream at a time: some milliseconds of work for whoever reads it."""
 _UNTYPED = ("failed to create typed patch object", "failed to convert new object")
 """How the message begins when what is applied does not fit the schema. The API server answers 500 to that."""
+_FAILURES = (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError, OSError, config.ConfigException)
+"""What is raised when there is no answer, or no credentials to ask with."""
 _NOT_FOUND = 404
+_OK = 200
 _CREATED = 201
 _ERRORS: dict[int, type[ApiError]] = {
     400: RejectedError,
@@ -65,9 +73,13 @@ class ResourceType:
         return self.api_version.rpartition("/")[0]
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
-        """Path of the collection in `namespace`, of an object in it, or of a subresource of that."""
+        """Path of the collection in `namespace`, of an object in it, or of a subresource of that.
+
+        Without a namespace: of a kind that has none, or of the collection in all namespaces.
+        """
         root = "apis" if self.group else "api"
-        parts = ["", root, self.api_version, "namespaces", namespace, self.plural, name, subresource]
+        scope = ["namespaces", namespace] if namespace else []
+        parts = ["", root, self.api_version, *scope, self.plural, name, subresource]
         return "/".join(parts).rstrip("/")
 
 
@@ -114,6 +126,48 @@ class Client:
         # Items of a list come without their type.
         head = {"apiVersion": resource.api_version, "kind": resource.kind}
         return [head | item for item in (answer or {}).get("items") or []]
+
+    async def list_page(self, resource: ResourceType, namespace: str, query: dict[str, str]) -> Object:
+        """A list as the API server sends it: a page if `query` has a limit, and items without their type."""
+        return await self._request("list", "GET", resource.path(namespace), query) or {}
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: ResourceType, namespace: str, query: dict[str, str], *, seconds: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Ask for the changes of a collection, and read the answer as it comes.
+
+        Counted once, when the API server has begun to answer.
+
+        Args:
+            resource: The kind of the objects.
+            namespace: Where they are, empty for everywhere.
+            query: What else to ask for, such as `resourceVersion`.
+            seconds: After these the connection is given up, whatever it does.
+
+        Yields:
+            The bytes of the answer in pieces of any size, up to its end.
+        """
+        path = resource.path(namespace)
+        started, code, content = time.monotonic(), 0, b""
+        try:
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                timeout = aiohttp.ClientTimeout(total=seconds)
+                response = await self._send("GET", path, query | {"watch": "true"}, timeout=timeout)
+                if response.status != _OK:
+                    content = await response.read()
+            code = response.status
+        except _FAILURES as error:
+            raise ApiError(f"watch {path}: {error or type(error).__name__}") from error
+        finally:
+            self._on_request("watch", code, time.monotonic() - started)
+        if code != _OK:
+            raise _error("watch", path, code, content, response.getheader("Retry-After"))
+        try:
+            async with aclosing(_chunks(path, response.response.content)) as chunks:
+                yield chunks
+        finally:
+            response.response.close()
 
     async def apply(
         self,
@@ -165,17 +219,12 @@ class Client:
         content_type: str = "application/json",
         missing_ok: bool = False,
     ) -> Object | None:
-        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": self._user_agent}
-        await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-        url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         started, code = time.monotonic(), 0
         try:
-            response = await self._api.rest_client.request(
-                method, url, headers=headers, body=body, _request_timeout=_REQUEST_SECONDS
-            )
+            response = await self._send(method, path, query, body=body, content_type=content_type)
             content = await response.read()
             code = response.status
-        except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError, OSError) as error:
+        except _FAILURES as error:
             raise ApiError(f"{verb} {path}: {error or type(error).__name__}") from error
         finally:
             self._on_request(verb, code, time.monotonic() - started)
@@ -183,8 +232,28 @@ class Client:
             return None
         if code > _CREATED:
             raise _error(verb, path, code, content, response.getheader("Retry-After"))
-        answer: Object = orjson.loads(content)
-        return answer
+        try:
+            return _parse(content)
+        except orjson.JSONDecodeError as error:
+            raise ApiError(f"{verb} {path}: the answer is not JSON: {content[:200]!r}", code=code) from error
+
+    async def _send(  # noqa: PLR0913 - as _request
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None,
+        *,
+        body: object = None,
+        content_type: str = "application/json",
+        timeout: aiohttp.ClientTimeout | int = _REQUEST_SECONDS,  # noqa: ASYNC109 - it also limits the reading
+    ) -> RESTResponse:
+        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": self._user_agent}
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        response: RESTResponse = await self._api.rest_client.request(
+            method, url, headers=headers, body=body, _request_timeout=timeout
+        )
+        return response
 
 
 async def load_configuration() -> Configuration:
@@ -203,6 +272,30 @@ async def load_configuration() -> Configuration:
     except Exception as error:  # the library raises whatever it meets: of YAML, base64, certificates
         raise ApiError(f"no cluster is configured: set KUBECONFIG, or run in a pod ({error})") from error
     return configuration
+
+
+async def _chunks(path: str, content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
+    try:
+        async for chunk in content.iter_chunked(_CHUNK_BYTES):
+            yield chunk
+            if len(chunk) == _CHUNK_BYTES:
+                # More is here already: reading it would not let anything else run.
+                await asyncio.sleep(0)
+    except _FAILURES as error:
+        raise ApiError(f"watch {path}: {error or type(error).__name__}") from error
+
+
+def _parse(content: bytes) -> Object:
+    # The many dictionaries of a long list set off the garbage collector again and again, which takes longer than the
+    # parsing and finds nothing: what JSON makes has no cycles.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        answer: Object = orjson.loads(content)
+    finally:
+        if collects:
+            gc.enable()
+    return answer
 
 
 def _error(verb: str, path: str, code: int, content: bytes, retry_after: str | None) -> ApiError:
