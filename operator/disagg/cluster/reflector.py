@@ -1,7 +1,7 @@
 """All objects of a kind, and each change of them, told to a consumer: list, then watch, for ever.
 
 Made for kinds with tens of thousands of objects of which the operator needs a few fields: there is nothing for an
-object but its JSON as a dictionary, which the consumer may drop. kopf keeps a task and a queue for every object.
+object but its JSON as a dictionary, which the consumer may drop. kopf starts a task and a queue for each object.
 
 `Watch` of kubernetes.aio delivers dictionaries too, but is not used: it neither lists nor waits between attempts, asks
 again for a version that is gone, takes a timeout of the API server for the end of all, and needs more time an event.
