@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,14 @@ from disagg.api import plain_yaml
 from disagg.api.crd import crd_yaml
 from disagg.api.names import API_VERSION, KIND
 from disagg.api.resource import InvalidSpecError, parse
-from disagg.build.objects import build
-from disagg.build.pod_template import pod_templates
+from disagg.build.objects import build, plan
 from disagg.cluster.errors import ApiError
-from disagg.decide.decide import decide
+from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
 from disagg.reconcile import log
 from disagg.reconcile.operator import Settings, run
+from disagg.reconcile.pod_groups import PodGroupMode
+from disagg.topology.levels import PRESETS, level_map
 
 _MAX_PORT = 65535
 
@@ -79,6 +81,17 @@ def operator(  # noqa: PLR0913 - one parameter an option
     leader_elect: Annotated[
         bool, typer.Option(help="Take turns with other operators by a Lease in POD_NAMESPACE.")
     ] = False,
+    topology_preset: Annotated[
+        str, typer.Option(help=f"Node labels of racks and blocks: {', '.join(sorted(PRESETS))}.")
+    ] = "generic",
+    topology_level: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LEVEL=KEY", help="Node label of a level, over the preset's; may be repeated."),
+    ] = None,
+    pod_group: Annotated[
+        PodGroupMode,
+        typer.Option(help="Pack groups that must be packed by PodGroup: where it works, or as said."),
+    ] = PodGroupMode.AUTO,
 ) -> None:
     """Run the operator, with the credentials of its pod or of KUBECONFIG."""
     host, _, port = http_address.rpartition(":")
@@ -86,6 +99,11 @@ def operator(  # noqa: PLR0913 - one parameter an option
         raise typer.BadParameter(
             f"--http-address {http_address}: HOST:PORT is expected, such as 0.0.0.0:8080"
         )
+    levels = dict(_level(text) for text in topology_level or ())
+    try:
+        level_map(topology_preset, levels)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     log.configure(log_level, log_format)
     settings = Settings(
         namespaces=tuple(namespace or ()),
@@ -94,6 +112,9 @@ def operator(  # noqa: PLR0913 - one parameter an option
         http_host=host,
         http_port=int(port),
         leader_elect=leader_elect,
+        topology_preset=topology_preset,
+        topology_levels=levels,
+        pod_group=pod_group,
     )
     try:
         uvloop.run(run(settings))
@@ -101,6 +122,15 @@ def operator(  # noqa: PLR0913 - one parameter an option
         raise _failure(str(error)) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(0) from None
+
+
+def _level(text: str) -> tuple[str, str]:
+    level, found, key = text.partition("=")
+    if not found or not key:
+        raise typer.BadParameter(
+            f"--topology-level {text}: LEVEL=KEY is expected, such as rack=example.com/rack"
+        )
+    return level, key
 
 
 def _failure(message: str) -> typer.Exit:
@@ -117,8 +147,7 @@ def _render(document: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - whatever t
     ):
         return []
     resource = parse(document)
-    rendered = pod_templates(resource)
-    decisions = decide(resource, Observed(resource.metadata.name), rendered)
+    decisions = plan(resource, Observed(resource.metadata.name), Environment(), datetime.now(UTC))
     objects = build(resource, decisions)
     for obj in objects:
         # The owner has no uid before it exists.

@@ -250,6 +250,7 @@ def test_a_new_generation_is_unknown_until_it_is_looked_at() -> None:
         "DecodeReady": ("Unknown", "NewGeneration"),
         "RouterReady": ("Unknown", "NewGeneration"),
         "AutoscalingReady": ("Unknown", "NewGeneration"),
+        "Packed": ("Unknown", "NewGeneration"),
         "Paused": ("False", "NotPaused"),
     }
 

@@ -81,7 +81,7 @@ def test_another_reason_to_be_ready_is_no_event() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in ConditionType if kind not in ("Ready", "Stalled", "Paused")]
+    "kind", [kind for kind in ConditionType if kind not in ("Ready", "Stalled", "Packed", "Paused")]
 )
 def test_other_conditions_are_no_events(kind: ConditionType) -> None:
     assert events(NONE, status(**{kind: "True Ready"})) == []

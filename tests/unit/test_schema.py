@@ -106,6 +106,7 @@ DEFAULTS = {
     ".spec.router.replicas": 1,
     ".spec.router.service.type": "ClusterIP",
     ".spec.router.service.port": 80,
+    ".spec.topologyConstraint.mode": "Preferred",
     ".spec.groups": 1,
     ".spec.paused": False,
 }

@@ -68,6 +68,7 @@ def crd() -> dict[str, Any]:
                         _column("Prefill", ".status.roles.prefill.ready", "Ready of desired prefill pods"),
                         _column("Decode", ".status.roles.decode.ready", "Ready of desired decode pods"),
                         _column("Router", ".status.roles.router.ready", "Ready of desired router pods"),
+                        _column("Domains", ".status.domains", "Where the groups are packed"),
                         _column("Model", ".spec.model.uri", "The model that is served"),
                         _column("Age", ".metadata.creationTimestamp", "Since when it exists", kind="date"),
                         _column("Reason", f"{ready}.reason", "Why it is ready or not", wide=True),

@@ -13,6 +13,8 @@ PLURAL = "disaggregatedinferences"
 
 FIELD_MANAGER = "disagg"
 STATUS_MANAGER = "disagg-status"
+TOPOLOGY_MANAGER = "disagg-topology"
+"""Owns the labels that tell a running pod where it is."""
 SEED_MANAGER = "disagg-seed"
 """Holds `spec.replicas` of a Deployment from the moment the operator lets go of it until somebody else sets it."""
 
@@ -26,6 +28,13 @@ RENDER_REVISION = f"{GROUP}/render-revision"
 """Annotation of a Deployment: revision of the renderer that made its pod template."""
 TEMPLATE_INPUTS = f"{GROUP}/template-inputs"
 """Annotation of a Deployment: hash over the fields of the resource that its pod template was rendered from."""
+
+PLACEMENT = f"{GROUP}/placement"
+"""Annotation of a Deployment: where its group is packed, and how. Label of a pod: which of these it was made for."""
+DOMAIN_LABEL = f"{GROUP}/domain"
+"""Label of a running pod: the value of its pack domain."""
+LEVEL_LABELS = f"topology.{GROUP}/"
+"""Labels of a running pod, by level: what its node is labelled with."""
 
 MAX_NAME_LENGTH = 50
 """Longest name of a resource: the children append up to 13 characters, and a label value has at most 63."""

@@ -24,6 +24,7 @@ class ConditionType(StrEnum):
     DECODE_READY = "DecodeReady"
     ROUTER_READY = "RouterReady"
     AUTOSCALING_READY = "AutoscalingReady"
+    PACKED = "Packed"
     PAUSED = "Paused"
 
 
@@ -51,6 +52,17 @@ class Reason(StrEnum):
     AUTOSCALING_ACTIVE = "AutoscalingActive"
     AUTOSCALER_STARTING = "AutoscalerStarting"
     METRICS_UNAVAILABLE = "MetricsUnavailable"
+    PACKED = "Packed"
+    SPLIT = "Split"
+    PLACEMENT_PENDING = "PlacementPending"
+    INSUFFICIENT_DOMAIN_CAPACITY = "InsufficientDomainCapacity"
+    CONSTRAINT_CHANGED = "ConstraintChanged"
+    NO_TOPOLOGY_LABELS = "NoTopologyLabels"
+    NODES_LACK_LABEL = "NodesLackLabel"
+    LEVEL_UNKNOWN = "LevelUnknown"
+    NODE_ACCESS_DENIED = "NodeAccessDenied"
+    OTHER_SCHEDULER = "OtherScheduler"
+    NO_TOPOLOGY_CONSTRAINT = "NoTopologyConstraint"
     PAUSED = "Paused"
     NOT_PAUSED = "NotPaused"
 
@@ -96,6 +108,51 @@ class RolesStatus(Block):
     """Pods that take requests."""
 
 
+class Fits(Block):
+    """Whether the domain has room for the group, its own pods counted as part of it."""
+
+    now: bool
+    """For the pods that are wanted now."""
+    at_maximum: bool
+    """For as many as autoscaling may ask for."""
+
+
+class PodsByRole(Block):
+    """Numbers of pods."""
+
+    prefill: int
+    """Prefill pods."""
+    decode: int
+    """Decode pods."""
+
+
+DomainPods = Annotated[dict[str, int], Field(max_length=1024)]
+
+
+class GroupStatus(Block):
+    """Where a group is."""
+
+    group: int
+    """Number of the group."""
+    domain: Annotated[str, Field(max_length=63)] | None = None
+    """Value of the node label in the domain that the group is packed into; absent while none is chosen."""
+    level_key: Annotated[str, Field(max_length=317)] | None = None
+    """Key of that node label."""
+    mechanism: Annotated[str, Field(max_length=63)] | None = None
+    """What keeps the group together: PodAffinity or PodGroup."""
+    prefill: DomainPods | None = None
+    """Prefill pods by domain; under "" those on nodes without the label."""
+    decode: DomainPods | None = None
+    """Decode pods by domain; under "" those on nodes without the label."""
+    pending: PodsByRole | None = None
+    """Pods that no node was found for; absent if there are none."""
+    fits: Fits | None = None
+    """Whether the domain has room for the group."""
+    headroom: PodsByRole | None = None
+    """How many more pods of each role the domain has room for, each role for itself, up to what autoscaling may ask
+    for, or to 8 where it is off."""
+
+
 class Status(Block):
     """What the operator last saw."""
 
@@ -111,6 +168,10 @@ class Status(Block):
     """Ready sums them up; reasons are explained in docs/conditions.md."""
     roles: RolesStatus | None = None
     """Pods by role."""
+    groups: Annotated[list[GroupStatus], Field(max_length=100)] | None = None
+    """Where each group is packed. Absent without a topologyConstraint."""
+    domains: Annotated[str, Field(max_length=512)] | None = None
+    """The domains of all groups, in a line."""
     endpoint: Annotated[str, Field(max_length=512)] | None = None
     """URL that clients in the cluster call. Absent without a router."""
 

@@ -10,6 +10,7 @@ from disagg.api.resource import DisaggregatedInference, Metadata
 from disagg.api.spec import Autoscaling
 from disagg.api.status import Condition, ConditionType, Reason, RolesStatus, Status
 from disagg.assess.autoscaling import assess_autoscaling
+from disagg.assess.packing import UNCONSTRAINED, Packing
 from disagg.assess.problem import Problem
 from disagg.assess.role import RoleAssessment, assess_role, over_groups
 from disagg.build.pod_template import wanted_roles
@@ -25,7 +26,11 @@ _ROLE_CONDITIONS = {
 
 
 def assess(
-    resource: DisaggregatedInference, observed: Observed, problem: Problem | None, now: datetime
+    resource: DisaggregatedInference,
+    observed: Observed,
+    problem: Problem | None,
+    now: datetime,
+    packing: Packing = UNCONSTRAINED,
 ) -> Status:
     """The status of `resource`.
 
@@ -34,6 +39,7 @@ def assess(
         observed: Its live children.
         problem: What kept the spec from being applied, if anything did.
         now: The time, in UTC.
+        packing: Where its groups are.
     """
     previous = resource.status
     same_generation = previous.observed_generation == resource.metadata.generation
@@ -66,6 +72,7 @@ def assess(
             for role, found in roles.items()
         },
         ConditionType.AUTOSCALING_READY: (_status(holds=working), why, text),
+        ConditionType.PACKED: (packing.status, packing.reason, _kept_message(previous, packing)),
         ConditionType.PAUSED: _paused(resource),
     }
     counts = {str(role): found.status for role, found in roles.items()}
@@ -75,6 +82,8 @@ def assess(
         conditions=_transitions(resource.metadata, conditions, previous, now),
         # None and not an empty block: server-side apply would make null of that, which the schema refuses.
         roles=RolesStatus(**counts) if any(counts.values()) else None,
+        groups=packing.groups,
+        domains=packing.domains,
         endpoint=endpoint(resource) if has_router else None,
     )
 
@@ -98,6 +107,8 @@ def begin(resource: DisaggregatedInference, now: datetime) -> Status:
         observed_generation=resource.metadata.generation,
         conditions=_transitions(resource.metadata, conditions, resource.status, now),
         roles=resource.status.roles,
+        groups=resource.status.groups,
+        domains=resource.status.domains,
         endpoint=resource.status.endpoint,
     )
 
@@ -116,6 +127,16 @@ def refuse(metadata: Metadata, previous: Status, problem: Problem, now: datetime
             "conditions": [*_transitions(metadata, conditions, previous, now), *known],
         }
     )
+
+
+def _kept_message(previous: Status, packing: Packing) -> str:
+    """The message of `Packed`: it tells of the moment when reason or domain last changed.
+
+    Amounts of free GPUs move with every pod of others, and each move would be a write to each resource.
+    """
+    before = previous.condition(ConditionType.PACKED)
+    same = before is not None and before.reason == packing.reason and previous.domains == packing.domains
+    return before.message if same and before is not None else packing.message
 
 
 def _role(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from disagg.api.status import Condition, ConditionType, Status
+from disagg.api.status import Condition, ConditionType, Reason, Status
+
+_QUIET = (Reason.NO_TOPOLOGY_CONSTRAINT, Reason.SCALED_TO_ZERO, Reason.CONSTRAINT_CHANGED)
+"""Reasons of Packed that are no news: the user has just asked for it."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,12 @@ def events(previous: Status, current: Status) -> list[Event]:
         found.append(Event("Warning", stalled.reason, stalled.message))
     elif _became(previous, ready, "True") and ready is not None:
         found.append(Event("Normal", ready.reason, ready.message))
+    packed = current.condition(ConditionType.PACKED)
+    if packed is not None and packed.reason not in _QUIET:
+        if _became(previous, packed, "True"):
+            found.append(Event("Normal", packed.reason, packed.message))
+        elif _became(previous, packed, "False", with_reason=True):
+            found.append(Event("Warning", packed.reason, packed.message))
     paused = current.condition(ConditionType.PAUSED)
     if _became(previous, paused, "True") and paused is not None:
         found.append(Event("Normal", paused.reason, paused.message))

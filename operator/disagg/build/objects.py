@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from disagg.api.names import ENGINE_ROLES, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
-from disagg.build import autoscaler, deployment, rbac, service
-from disagg.build.pod_template import wanted_roles
-from disagg.decide.decisions import Decisions
+from disagg.build import autoscaler, deployment, pod_group, rbac, service
+from disagg.build.placement import placed
+from disagg.build.pod_template import pod_templates, wanted_roles
+from disagg.decide.decide import decide
+from disagg.decide.decisions import Decisions, Mechanism, Placement
+from disagg.decide.environment import Environment
+from disagg.decide.observed import Observed
+from disagg.decide.placement import place
+from disagg.decide.sequence import held
 
 Object = dict[str, Any]
+
+
+def plan(
+    resource: DisaggregatedInference, observed: Observed, environment: Environment, now: datetime
+) -> Decisions:
+    """Everything that is to be decided about a resource, given what runs now and what the cluster offers.
+
+    Args:
+        resource: The resource.
+        observed: Its live children.
+        environment: The cluster.
+        now: The time, in UTC.
+    """
+    rendered = pod_templates(resource)
+    groups = {
+        group: replace(
+            decision,
+            held=held(group, decision, observed, environment.pods_of(resource, group), now),
+        )
+        for group, decision in place(resource, observed, rendered, environment).items()
+    }
+    return decide(resource, observed, placed(resource, rendered, groups), groups)
 
 
 def build(resource: DisaggregatedInference, decisions: Decisions) -> list[Object]:
@@ -28,14 +58,24 @@ def build(resource: DisaggregatedInference, decisions: Decisions) -> list[Object
     if RoleName.ROUTER in roles:
         objects += rbac.pod_discovery(resource)
     objects += [service.service(resource, role) for role in roles]
+    # Before the pods that name it.
     objects += [
-        deployment.deployment(resource, workload, decision)
+        pod_group.pod_group(resource, group, decision.placement, decision.min_count)
+        for group, decision in decisions.groups.items()
+        if decision.placement is not None and decision.placement.mechanism is Mechanism.POD_GROUP
+    ]
+    objects += [
+        deployment.deployment(resource, workload, decision, _placement(decisions, workload))
         for workload, decision in decisions.workloads.items()
     ]
     objects += [
-        autoscaler.horizontal_pod_autoscaler(resource, Workload(role, group))
-        for group in range(resource.spec.groups)
-        for role in ENGINE_ROLES
-        if getattr(resource.spec, role).autoscaling is not None
+        autoscaler.horizontal_pod_autoscaler(resource, workload)
+        for workload in decisions.workloads
+        if workload.role in ENGINE_ROLES and getattr(resource.spec, workload.role).autoscaling is not None
     ]
     return objects
+
+
+def _placement(decisions: Decisions, workload: Workload) -> Placement | None:
+    group = decisions.groups.get(workload.group)
+    return None if group is None or workload.role not in ENGINE_ROLES else group.placement

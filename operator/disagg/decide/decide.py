@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from disagg.api.names import FIELD_MANAGER, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.spec import Autoscaling, Rollout
 from disagg.decide import ownership
-from disagg.decide.decisions import Decisions, Template, WorkloadDecision
+from disagg.decide.decisions import Decisions, GroupDecision, Template, WorkloadDecision
 from disagg.decide.observed import Observed
 from disagg.decide.template import choose_template
 
 
 def decide(
-    resource: DisaggregatedInference, observed: Observed, rendered: Mapping[Workload, Template]
+    resource: DisaggregatedInference,
+    observed: Observed,
+    rendered: Mapping[Workload, Template],
+    groups: Mapping[int, GroupDecision] = MappingProxyType({}),
 ) -> Decisions:
     """What is to be applied, given what runs now.
 
@@ -23,12 +27,16 @@ def decide(
         resource: The resource.
         observed: Its live children.
         rendered: Pod templates as this release renders them, of each role in each group.
+        groups: Where the groups are packed, if they are.
     """
+    held = frozenset[Workload]().union(*(group.held for group in groups.values()))
     return Decisions(
+        groups=groups,
         workloads={
             workload: _decide_workload(resource, workload.role, observed.deployment(workload), template)
             for workload, template in rendered.items()
-        }
+            if workload not in held
+        },
     )
 
 
@@ -36,6 +44,9 @@ def _decide_workload(
     resource: DisaggregatedInference, role: RoleName, live: dict[str, Any] | None, rendered: Template
 ) -> WorkloadDecision:
     replicas, autoscaling = _replicas(resource, role), _autoscaling(resource, role)
+    if live is None and autoscaling is not None and resource.spec.topology_constraint is not None:
+        # Packed with the pods that are there: the autoscaler would bring the rest when the first have their places.
+        replicas = autoscaling.min_replicas
     # A Deployment that is applied without a count begins with 1, and its autoscaler lifts that to its minimum.
     running = int(live["spec"].get("replicas", 1)) if live is not None else 1
     expected = max(running, autoscaling.min_replicas) if autoscaling is not None else running

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
-from disagg.api.names import Workload
+from disagg.api.names import RoleName, Workload
+from disagg.api.spec import PackMode
+from disagg.api.status import Reason
+from disagg.topology.capacity import DomainFit
+from disagg.topology.claims import Claim
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,97 @@ class Template:
     body: dict[str, Any]
     revision: int
     inputs: str
+
+
+class Mechanism(StrEnum):
+    """What keeps the pods of a group together."""
+
+    POD_AFFINITY = "PodAffinity"
+    POD_GROUP = "PodGroup"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a group is packed, and how. It is part of the pod templates: another one restarts pods.
+
+    Attributes:
+        key: Key of the node label whose value is the domain.
+        mode: Whether pods that find no room in the domain run elsewhere or wait.
+        mechanism: What keeps the group together.
+        first: The role whose pods are placed first: those that are hardest to place.
+        domain: The domain that pods are steered to, or None if nodes are not known.
+        wider_key: Key of the next wider level's node label, or None.
+        wider_domain: Value of that label in the domain, or None.
+        nodes: Nodes of the domain that the pods of the first role prefer, so that the other role's find room beside them.
+            Empty if they do, wherever the first ones go.
+    """
+
+    key: str
+    mode: PackMode
+    mechanism: Mechanism
+    first: RoleName
+    domain: str | None = None
+    wider_key: str | None = None
+    wider_domain: str | None = None
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """Value of the label by which pods of the group attract each other.
+
+        It changes with the domain, so that pods of a new domain are not drawn to those of the old one, and with nothing
+        else, so that pods of a new template stay with those that they replace.
+        """
+        return hashlib.sha256(f"{self.key}={self.domain}".encode()).hexdigest()[:8]
+
+    def to_json(self) -> str:
+        """The placement as it is kept on the Deployments."""
+        fields = {name: value for name, value in asdict(self).items() if value not in (None, ())}
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Placement | None:
+        """The placement that `to_json` wrote, or None if `text` is nothing of the kind."""
+        try:
+            fields = json.loads(text or "null")
+            return cls(
+                **fields
+                | {
+                    "mode": PackMode(fields["mode"]),
+                    "mechanism": Mechanism(fields["mechanism"]),
+                    "first": RoleName(fields["first"]),
+                    "nodes": tuple(fields.get("nodes", ())),
+                }
+            )
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+@dataclass(frozen=True)
+class GroupDecision:
+    """Where a group is to be, and what that was decided on.
+
+    Attributes:
+        placement: What its pods are told, or None to leave them to the scheduler.
+        current: The domain that most of its pods run in, else the one that they are steered to.
+        min_count: Pods that a PodGroup places together or not at all.
+        obstacle: Reason and message of what keeps the operator from knowing better, or None.
+        fit: What the domain of the group has room for, or None if that is not known.
+        best: Where nothing holds the group: the domain that lacks least.
+        held: Workloads that wait for others of the group to be placed; they are left as they are.
+        demand: Pods that are wanted now, by role.
+        claim: What it takes of its domain, for the decisions about others.
+    """
+
+    placement: Placement | None = None
+    current: str | None = None
+    min_count: int = 1
+    obstacle: tuple[Reason, str] | None = None
+    fit: DomainFit | None = None
+    best: DomainFit | None = None
+    held: frozenset[Workload] = frozenset()
+    demand: Mapping[RoleName, int] = field(default_factory=dict)
+    claim: Claim | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +143,17 @@ class WorkloadDecision:
 
 @dataclass(frozen=True)
 class Decisions:
-    """All decisions about a resource, by role and group."""
+    """All decisions about a resource.
+
+    Attributes:
+        workloads: By role and group; without those that are held.
+        groups: By number; empty without a topologyConstraint.
+    """
 
     workloads: Mapping[Workload, WorkloadDecision]
+    groups: Mapping[int, GroupDecision] = field(default_factory=dict)
+
+    @property
+    def held(self) -> frozenset[Workload]:
+        """Workloads that are left as they are, whatever that is."""
+        return frozenset().union(*(group.held for group in self.groups.values()))

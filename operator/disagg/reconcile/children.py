@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from disagg.api.names import FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, NAME_LABEL, SEED_MANAGER
+from disagg.api.names import FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, NAME_LABEL, SEED_MANAGER, child_name
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.status import Reason
 from disagg.assess.problem import Problem
@@ -84,7 +84,11 @@ class Children:
         updates = await self._checked(resource, desired, observed)
         changed: list[str] = []
         children = dict(observed.children)
-        wanted = {key_of(obj) for obj in desired}
+        wanted = {key_of(obj) for obj in desired} | {
+            (kind, child_name(resource.metadata.name, workload))
+            for workload in decisions.held
+            for kind in (DEPLOYMENT.kind, AUTOSCALER.kind)
+        }
         for key in _surplus(resource, observed, wanted):
             live = children.pop(key)
             if "deletionTimestamp" not in live["metadata"]:

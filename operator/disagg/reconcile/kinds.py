@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from disagg.api.names import API_VERSION, KIND, PLURAL
+from disagg.build.pod_group import POD_GROUP_API
 from disagg.cluster.client import ResourceType
 
 DISAGGREGATED_INFERENCE = ResourceType(API_VERSION, KIND, PLURAL)
 EVENT = ResourceType("v1", "Event", "events")
+NODE = ResourceType("v1", "Node", "nodes")
+POD = ResourceType("v1", "Pod", "pods")
 
 DEPLOYMENT = ResourceType("apps/v1", "Deployment", "deployments")
 AUTOSCALER = ResourceType("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 
-CHILD_KINDS = {
+POD_GROUP = ResourceType(POD_GROUP_API, "PodGroup", "podgroups")
+"""Served by clusters with gang scheduling alone."""
+
+WATCHED_KINDS = {
     resource.kind: resource
     for resource in (
         DEPLOYMENT,
@@ -22,6 +28,9 @@ CHILD_KINDS = {
         ResourceType("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),
     )
 }
+"""What is always served of what a resource may own, by kind."""
+
+CHILD_KINDS = WATCHED_KINDS | {POD_GROUP.kind: POD_GROUP}
 """Everything that a resource may own, by kind."""
 
 ALL_KINDS = frozenset(CHILD_KINDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -14,12 +14,15 @@ from aiohttp import web
 from disagg.api.names import GROUP, PLURAL, VERSION
 from disagg.cluster.client import Client, load_configuration
 from disagg.cluster.errors import ApiError
+from disagg.reconcile.cluster_state import ClusterState
 from disagg.reconcile.leader import lead
 from disagg.reconcile.metrics import Metrics
+from disagg.reconcile.pod_groups import PodGroupMode, offers_pod_groups
 from disagg.reconcile.queue import Key, KeyQueue
 from disagg.reconcile.reconciler import Outcome, Reconciler
 from disagg.reconcile.server import health_server
 from disagg.reconcile.watch import watch
+from disagg.topology.levels import level_map
 
 PASS_SECONDS = 60.0
 """Limit of one pass: each of its requests has one too, and this one bounds their sum."""
@@ -38,6 +41,9 @@ class Settings:
         http_host: Where /healthz, /readyz and /metrics listen.
         http_port: As above.
         leader_elect: Whether several operators share the work by a Lease.
+        topology_preset: Name of a level map.
+        topology_levels: Name of a level -> key of the node label for it, laid over the preset.
+        pod_group: Whether groups that must be packed are given to the scheduler as PodGroups.
     """
 
     namespaces: Sequence[str] = ()
@@ -46,6 +52,9 @@ class Settings:
     http_host: str = "0.0.0.0"  # noqa: S104 - probes and Prometheus come from outside the pod
     http_port: int = 8080
     leader_elect: bool = False
+    topology_preset: str = "generic"
+    topology_levels: Mapping[str, str] = field(default_factory=dict)
+    pod_group: PodGroupMode = PodGroupMode.AUTO
 
 
 @dataclass
@@ -54,6 +63,10 @@ class _Operator:
     queue: KeyQueue = field(default_factory=KeyQueue)
     metrics: Metrics = field(default_factory=Metrics)
     watching: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.levels = level_map(self.settings.topology_preset, self.settings.topology_levels)
+        self.state = ClusterState(self.queue)
 
     async def run(self) -> None:
         self.metrics.watch_queue(self.queue.depth, self.queue.oldest)
@@ -78,10 +91,10 @@ class _Operator:
 
     async def _work(self, client: Client) -> None:
         """Watch and reconcile. Whatever of it ends first ends the rest, and the process: it is restarted clean."""
-        reconciler = Reconciler(client)
         tasks = [
             asyncio.create_task(watch(self.queue, self.settings.namespaces, self.watching)),
-            *(asyncio.create_task(self._reconcile_next(reconciler)) for _ in range(self.settings.workers)),
+            asyncio.create_task(self.state.watch(client, self.settings.namespaces)),
+            asyncio.create_task(self._reconcile_all(client)),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -91,6 +104,15 @@ class _Operator:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reconcile_all(self, client: Client) -> None:
+        """Reconcile, once nodes and pods are known: a decision about racks before that would be a guess."""
+        pod_groups = await offers_pod_groups(client, self.settings.pod_group)
+        await self.state.known()
+        reconciler = Reconciler(client, self.state, levels=self.levels, pod_groups=pod_groups)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.settings.workers):
+                group.create_task(self._reconcile_next(reconciler))
 
     async def _reconcile_next(self, reconciler: Reconciler) -> None:
         while True:

@@ -6,32 +6,39 @@ restart or a second operator costs time and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 
-from disagg.api.names import API_VERSION, KIND, STATUS_MANAGER
+from disagg.api.names import API_VERSION, KIND, STATUS_MANAGER, TOPOLOGY_MANAGER
 from disagg.api.resource import DisaggregatedInference, InvalidSpecError, Metadata, parse
 from disagg.api.status import ConditionType, Reason, Status
 from disagg.assess.assess import assess, begin, refuse
 from disagg.assess.events import Event, events
+from disagg.assess.packing import WAITING, assess_packing
 from disagg.assess.problem import Problem
-from disagg.build.objects import build
-from disagg.build.pod_template import pod_templates
+from disagg.build.objects import build, plan
 from disagg.cluster.client import Client
-from disagg.cluster.errors import ForbiddenError, NamespaceTerminatingError
-from disagg.decide.decide import decide
+from disagg.cluster.errors import ConflictError, ForbiddenError, NamespaceTerminatingError
+from disagg.decide.decisions import Decisions
+from disagg.decide.environment import Environment
+from disagg.decide.observed import Observed
 from disagg.reconcile.children import Children, ProblemError, forbidden
-from disagg.reconcile.kinds import ALL_KINDS, DISAGGREGATED_INFERENCE, EVENT, STATUS_KINDS
+from disagg.reconcile.cluster_state import ClusterState
+from disagg.reconcile.kinds import ALL_KINDS, DISAGGREGATED_INFERENCE, EVENT, POD, POD_GROUP, STATUS_KINDS
+from disagg.reconcile.pod_labels import wanted_labels
 from disagg.reconcile.queue import Key
+from disagg.topology.groups import GroupKey
 
 SETTLE_SECONDS = 1.0
 """After a change: the time for controllers to act on it, before the status is judged again."""
 PROBLEM_SECONDS = 30.0
 """Until a problem is looked at again that nothing may tell about: a name that is free, a right that was given."""
+PLACEMENT_SECONDS = 10.0
+"""Until a group is looked at again that waits for room: others may have gone, and nobody tells."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +65,28 @@ class Reconciler:
 
     Args:
         client: The API server.
+        state: Nodes and pods.
+        levels: Name of a topology level -> key of the node label for it.
+        pod_groups: Whether the cluster serves PodGroups with a topology constraint.
         now: The clock, in UTC.
     """
 
-    def __init__(self, client: Client, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        client: Client,
+        state: ClusterState,
+        *,
+        levels: Mapping[str, str],
+        pod_groups: bool,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._client = client
+        self._state = state
+        self._levels = levels
+        self._pod_groups = pod_groups
         self._now = now
         self._children: dict[Key, Children] = {}
+        self._claimed: dict[Key, set[GroupKey]] = {}
 
     async def reconcile(self, key: Key, kinds: frozenset[str]) -> Outcome:
         """One pass over the resource `key`, with its children of `kinds` looked at.
@@ -82,7 +104,7 @@ class Reconciler:
         raw = await self._client.get(DISAGGREGATED_INFERENCE, key.namespace, key.name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             # Owner references take the children with it. To apply anything now would resurrect them.
-            self._children.pop(key, None)
+            self._forget(key)
             return Outcome("gone")
         metadata = Metadata.model_validate(raw["metadata"])
         before = _status(raw)
@@ -100,17 +122,19 @@ class Reconciler:
         self, key: Key, resource: DisaggregatedInference, before: Status, kinds: frozenset[str]
     ) -> Outcome:
         children = self._children.setdefault(key, Children(self._client))
+        kinds = (kinds | STATUS_KINDS) & (ALL_KINDS if self._pod_groups else ALL_KINDS - {POD_GROUP.kind})
         try:
-            observed = await children.read(key.namespace, key.name, kinds | STATUS_KINDS)
+            observed = await children.read(key.namespace, key.name, kinds)
         except ForbiddenError as error:
             return await self._refuse(resource.metadata, resource.status, forbidden(error))
+        environment = Environment(self._levels, self._pod_groups, self._state.inventory)
+        decisions = self._decide(key, resource, observed, environment)
         problem, changes = None, list[str]()
         try:
             if not resource.spec.paused:
-                rendered = pod_templates(resource)
-                decisions = decide(resource, observed, rendered)
-                desired = [obj for obj in build(resource, decisions) if obj["kind"] in kinds | STATUS_KINDS]
+                desired = [obj for obj in build(resource, decisions) if obj["kind"] in kinds]
                 observed, changes = await children.change(resource, desired, decisions, observed)
+                await self._label_pods(decisions, key)
         except ProblemError as error:
             problem = error.problem
         except ForbiddenError as error:
@@ -118,13 +142,68 @@ class Reconciler:
         if changes and before.observed_generation != resource.metadata.generation:
             # The status says already that work has begun, and what was just made has none of its own yet.
             return Outcome("changed", changes, again=SETTLE_SECONDS, kinds=STATUS_KINDS)
-        status = assess(resource, observed, problem, self._now())
+        packing = assess_packing(resource, observed, decisions.groups, environment)
+        status = assess(resource, observed, problem, self._now(), packing)
         await self._write(resource.metadata, resource.status, status)
         if problem is not None:
             return Outcome("problem", message=problem.message, again=PROBLEM_SECONDS)
-        if changes:
-            return Outcome("changed", changes, again=SETTLE_SECONDS, kinds=STATUS_KINDS)
+        if changes or decisions.held:
+            result = "changed" if changes else "unchanged"
+            return Outcome(result, changes, again=SETTLE_SECONDS, kinds=STATUS_KINDS)
+        if packing.reason in WAITING:
+            return Outcome("unchanged", again=PLACEMENT_SECONDS, kinds=STATUS_KINDS | {POD_GROUP.kind})
         return Outcome("paused" if resource.spec.paused else "unchanged")
+
+    def _decide(
+        self, key: Key, resource: DisaggregatedInference, observed: Observed, environment: Environment
+    ) -> Decisions:
+        """Decide, and have the decisions about other resources see what was decided before anything else happens."""
+        decisions = plan(resource, observed, environment, self._now())
+        wanted = {
+            GroupKey(key.namespace, key.name, number): group.claim
+            for number, group in decisions.groups.items()
+            if group.claim is not None and not resource.spec.paused
+        }
+        for group in self._claimed.get(key, set()) - wanted.keys():
+            self._state.inventory.release(group)
+        for group, claim in wanted.items():
+            self._state.inventory.claim(group, claim)
+        self._claimed[key] = set(wanted)
+        if decisions.groups:
+            self._state.packed.add(key)
+        else:
+            self._state.packed.discard(key)
+        return decisions
+
+    def _forget(self, key: Key) -> None:
+        self._children.pop(key, None)
+        self._state.packed.discard(key)
+        for group in self._claimed.pop(key, ()):
+            self._state.inventory.release(group)
+
+    async def _label_pods(self, decisions: Decisions, key: Key) -> None:
+        """Tell running pods where they are.
+
+        With their uid: a pod that is gone must not be made by the patch that labels it.
+        """
+        for number, group in decisions.groups.items():
+            placement = group.placement
+            if placement is None:
+                continue
+            for pod in self._state.own.of(GroupKey(key.namespace, key.name, number)):
+                node = self._state.inventory.node(pod.node)
+                if node is None:
+                    continue
+                labels = wanted_labels(node.labels, placement.key, self._levels)
+                if labels == dict(pod.labels):
+                    continue
+                metadata = {"name": pod.name, "namespace": key.namespace, "uid": pod.uid, "labels": labels}
+                body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+                try:
+                    await self._client.apply(POD, body, manager=TOPOLOGY_MANAGER)
+                except ConflictError:
+                    # It is gone.
+                    continue
 
     async def _refuse(self, metadata: Metadata, before: Status, problem: Problem) -> Outcome:
         """Say why nothing can be told of the resource, and leave what was told of it before."""

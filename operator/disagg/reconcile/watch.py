@@ -13,7 +13,7 @@ from typing import Any, cast
 import kopf
 
 from disagg.api.names import GROUP, MANAGED_BY, MANAGED_BY_LABEL, NAME_LABEL, PLURAL, VERSION
-from disagg.reconcile.kinds import CHILD_KINDS, STATUS_KINDS
+from disagg.reconcile.kinds import STATUS_KINDS, WATCHED_KINDS
 from disagg.reconcile.queue import Key, KeyQueue
 
 CHILD_DELAY_SECONDS = 1.0
@@ -54,7 +54,7 @@ def registry(queue: KeyQueue) -> kopf.OperatorRegistry:
         return handle
 
     kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)(resource_event)
-    for kind, resource in CHILD_KINDS.items():
+    for kind, resource in WATCHED_KINDS.items():
         group, _, version = resource.api_version.rpartition("/")
         kopf.on.event(group, version, resource.plural, registry=handlers, id=f"child-{kind}")(
             child_event(kind)
@@ -70,7 +70,7 @@ def settings() -> kopf.OperatorSettings:
     chosen.persistence.diffbase_storage = _NoDiffs()
     # Scanning watches CRDs and namespaces of the whole cluster, for kinds that come and go. Ours do not.
     chosen.scanning.disabled = True
-    for resource in CHILD_KINDS.values():
+    for resource in WATCHED_KINDS.values():
         chosen.watching.label_selectors[resource.group, resource.plural] = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
     return chosen
 

@@ -145,17 +145,24 @@ def survey(  # noqa: PLR0913 - two of them are options
     """
     domains = inventory.domains(key)
     names = domains if only is None else [only] if only in domains else []
-    surveyor = Surveyor(inventory, demand, group, limit=limit)
-    rows = {name: found for name in names if (found := surveyor.rows(domains[name]))}
-    order = surveyor.scarcest(rows.values())
-    return {name: surveyor.fit(name, found, order) for name, found in rows.items()}
+    within = None if only is None else (key, only)
+    surveyor = Surveyor(inventory, demand, group, within=within, limit=limit)
+    order = surveyor.scarcest(use for name in names for use in domains[name])
+    # One domain after the other: rows of a whole cluster at once would have the garbage collector look at everything.
+    return {name: surveyor.fit(name, rows, order) for name in names if (rows := surveyor.rows(domains[name]))}
 
 
 class Surveyor:
-    """A demand, made ready to be compared with many nodes."""
+    """A demand, made ready to be compared with many nodes: all of them, or those `within` a domain."""
 
     def __init__(
-        self, inventory: Inventory, demand: GroupDemand, group: GroupKey, *, limit: int = HEADROOM_LIMIT
+        self,
+        inventory: Inventory,
+        demand: GroupDemand,
+        group: GroupKey,
+        *,
+        within: tuple[str, str] | None = None,
+        limit: int = HEADROOM_LIMIT,
     ) -> None:
         # All nodes must agree on which role is the larger, so no amount that is free plays a part.
         roles = sorted(demand.roles, key=lambda role: weight(role.shape.requests), reverse=True)
@@ -171,7 +178,7 @@ class Surveyor:
         self._roles = roles
         self._limit = limit
         self._held = inventory.held(group)
-        self._taken = inventory.taken(group)
+        self._taken = inventory.taken(group, within)
         self._pods = inventory.pods(group)
         self._fits: dict[tuple[tuple[int, ...], bool, bool], NodeFit] = {}
         self._packed: dict[tuple[Profile, ...], _Packed] = {}
@@ -198,8 +205,12 @@ class Surveyor:
             rows.append(Row(use, free, fit))
         return rows
 
-    def scarcest(self, domains: Iterable[Sequence[Row]]) -> list[int]:
-        """The resources of the demand, as indexes, the scarcest first: devices, then by share of what there is."""
+    def scarcest(self, uses: Iterable[NodeUse]) -> list[int]:
+        """The resources of the demand, as indexes, the scarcest first: devices, then by share of what there is.
+
+        Args:
+            uses: Nodes, of which those count that at least one role may run on.
+        """
         resources = self._resources
         wanted = [
             sum(
@@ -211,10 +222,9 @@ class Surveyor:
         # One kind of device needs no comparison.
         totals = [1] * len(resources)
         if sum(map(is_accelerator, resources)) != 1:
-            totals = [
-                sum(row.use.node.allocatable.get(name, 0) for rows in domains for row in rows if row.use.node)
-                for name in resources
-            ]
+            suitable = set[str]().union(*self._eligible)
+            nodes = [use.node for use in uses if use.node is not None and use.name in suitable]
+            totals = [sum(node.allocatable.get(name, 0) for node in nodes) for name in resources]
         return sorted(
             range(len(resources)),
             key=lambda index: (

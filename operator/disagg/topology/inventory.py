@@ -212,11 +212,18 @@ class Inventory:
                 add(held.setdefault(bound[0].name, {}), bound[1])
         return held
 
-    def taken(self, group: GroupKey) -> dict[str, Amounts]:
-        """What the claims of groups other than `group` are going to take of each node."""
+    def taken(self, group: GroupKey, within: tuple[str, str] | None = None) -> dict[str, Amounts]:
+        """What the claims of groups other than `group` are going to take of each node.
+
+        Args:
+            group: The group.
+            within: Node label and value of the one domain that is asked about.
+        """
         by_domain: dict[tuple[str, str], list[Expected]] = {}
         for claimant, claim in self._claims.items():
-            if claimant != group and (pods := self._outstanding(claimant, claim)):
+            if claimant == group or (within and claim.key == within[0] and claim.domain != within[1]):
+                continue
+            if pods := self._outstanding(claimant, claim):
                 by_domain.setdefault((claim.key, claim.domain), []).extend(pods)
         taken: dict[str, Amounts] = {}
         for (key, domain), expected in by_domain.items():

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
+from itertools import pairwise
 from operator import add, itemgetter
 
 Profile = tuple[int, ...]
@@ -86,14 +87,20 @@ def best_plan(options: Sequence[Mapping[int, int]], larger: int) -> tuple[int, .
 @lru_cache(maxsize=16384)
 def _hull(profile: Profile) -> tuple[tuple[float, int, int], ...]:
     """Steps of the concave hull: loss per larger pod, larger pods, loss."""
-    steps = []
-    at = 0
-    while at < len(profile) - 1:
-        # Of equal slopes the shortest: at each end of a step the bounds meet.
-        slope, to = min(((profile[at] - profile[k]) / (k - at), k) for k in range(at + 1, len(profile)))
-        steps.append((slope, to - at, profile[at] - profile[to]))
-        at = to
-    return tuple(steps)
+    corners: list[int] = []
+    for at in range(len(profile)):
+        # One on the line stays: at each corner the bounds meet.
+        while len(corners) > 1 and _slope(profile, *corners[-2:]) > _slope(profile, corners[-1], at):
+            corners.pop()
+        corners.append(at)
+    return tuple(
+        (_slope(profile, start, end), end - start, profile[start] - profile[end])
+        for start, end in pairwise(corners)
+    )
+
+
+def _slope(profile: Profile, start: int, end: int) -> float:
+    return (profile[start] - profile[end]) / (end - start)
 
 
 def _fold(profiles: Counter[Profile], limit: int, pick: Pick) -> Curve:

@@ -34,7 +34,7 @@ def planned_nodes(
         Nodes on which the larger pods may be distributed in any way. Empty if that is true of the whole domain, or if
         the group does not fit. If there are no such nodes, those of a best distribution.
     """
-    surveyor = Surveyor(inventory, demand, group)
+    surveyor = Surveyor(inventory, demand, group, within=(key, domain))
     rows = surveyor.rows(inventory.domains(key).get(domain, ()))
     packed = pack([row.fit.profile for row in rows], surveyor.minimum, surveyor.maximum)
     if not packed.fits_minimum:

@@ -1,0 +1,244 @@
+"""Is each group packed? Judged from where its pods run, never from what they were told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from disagg.api.names import ENGINE_ROLES, RoleName, Workload
+from disagg.api.resource import DisaggregatedInference
+from disagg.api.spec import Autoscaling
+from disagg.api.status import Fits, GroupStatus, PodsByRole, Reason
+from disagg.decide.decisions import GroupDecision
+from disagg.decide.environment import Environment
+from disagg.decide.observed import Observed
+from disagg.decide.placement import live_placement
+from disagg.topology.choice import describe
+from disagg.topology.groups import GroupKey, GroupPods
+
+FIXED_HEADROOM = 8
+"""Up to how many more pods of a role without autoscaling the headroom counts. A number that moves with every pod of
+others is no use in a status."""
+
+_WORST_FIRST = (
+    Reason.LEVEL_UNKNOWN,
+    Reason.NO_TOPOLOGY_LABELS,
+    Reason.INSUFFICIENT_DOMAIN_CAPACITY,
+    Reason.NODES_LACK_LABEL,
+    Reason.SPLIT,
+    Reason.CONSTRAINT_CHANGED,
+    Reason.PLACEMENT_PENDING,
+    Reason.NODE_ACCESS_DENIED,
+    Reason.OTHER_SCHEDULER,
+    Reason.SCALED_TO_ZERO,
+    Reason.PACKED,
+)
+_UNKNOWN = (Reason.PLACEMENT_PENDING, Reason.NODE_ACCESS_DENIED, Reason.OTHER_SCHEDULER)
+WAITING = (
+    Reason.NO_TOPOLOGY_LABELS,
+    Reason.INSUFFICIENT_DOMAIN_CAPACITY,
+    Reason.CONSTRAINT_CHANGED,
+    Reason.PLACEMENT_PENDING,
+)
+"""Reasons that may end by what happens to nodes or to pods of others."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where all groups of a resource are.
+
+    Attributes:
+        status: Status of the condition `Packed`.
+        reason: Its reason.
+        message: Its message.
+        groups: The groups; None without a topologyConstraint.
+        domains: Their domains, in a line; None if there is none.
+    """
+
+    status: str
+    reason: Reason
+    message: str
+    groups: list[GroupStatus] | None = None
+    domains: str | None = None
+
+
+UNCONSTRAINED = Packing(
+    "True", Reason.NO_TOPOLOGY_CONSTRAINT, "no topologyConstraint is set: pods run anywhere"
+)
+
+
+def assess_packing(
+    resource: DisaggregatedInference,
+    observed: Observed,
+    decisions: Mapping[int, GroupDecision],
+    environment: Environment,
+) -> Packing:
+    """Judge where the groups of a resource are.
+
+    Args:
+        resource: The resource.
+        observed: Its live children.
+        decisions: Where its groups are to be.
+        environment: What the cluster offers.
+    """
+    if resource.spec.topology_constraint is None:
+        return UNCONSTRAINED
+    found = [
+        _Group(resource, number, observed, decision, environment)
+        for number, decision in sorted(decisions.items())
+    ]
+    verdicts = [group.verdict() for group in found]
+    reason = min((verdict[0] for verdict in verdicts), key=_WORST_FIRST.index)
+    worst = {number: text for number, (why, text) in enumerate(verdicts) if why is reason}
+    message = (
+        next(iter(worst.values()))
+        if len(found) == 1
+        else "; ".join(f"group {number}: {text}" for number, text in worst.items())
+    )
+    good = (Reason.PACKED, Reason.SCALED_TO_ZERO)
+    domains = list(dict.fromkeys(group.decision.current for group in found if group.decision.current))
+    shown = ",".join(domains[:3]) + (f",+{len(domains) - 3}" if len(domains) > 3 else "")  # noqa: PLR2004 - fits a column
+    return Packing(
+        status="True" if reason in good else "Unknown" if reason in _UNKNOWN else "False",
+        reason=reason,
+        message=message,
+        groups=[group.status() for group in found],
+        domains=shown or None,
+    )
+
+
+@dataclass(frozen=True)
+class _Group:
+    resource: DisaggregatedInference
+    number: int
+    observed: Observed
+    decision: GroupDecision
+    environment: Environment
+
+    def verdict(self) -> tuple[Reason, str]:
+        """Reason and message."""
+        if self.decision.obstacle is not None:
+            return self.decision.obstacle
+        wanted = sum(self.decision.demand.values())
+        if not wanted and not self._domains:
+            return Reason.SCALED_TO_ZERO, "the group has no pods"
+        return self._capacity() or self._move() or self._spread() or self._progress(wanted)
+
+    def _capacity(self) -> tuple[Reason, str] | None:
+        pending = sum(self._pods.unschedulable.values())
+        best, fit = self.decision.best, self.decision.fit
+        if not pending and not (best is not None and not self._domains):
+            return None
+        lacking = f"{pending} pods wait for room" if pending else "no domain holds the group"
+        shown = best or fit
+        if shown is None:
+            return (
+                Reason.INSUFFICIENT_DOMAIN_CAPACITY,
+                f"{lacking}: no node that its pods may run on is ready",
+            )
+        return Reason.INSUFFICIENT_DOMAIN_CAPACITY, f"{lacking}: {describe(shown)}"
+
+    def _move(self) -> tuple[Reason, str] | None:
+        moving = [role for role in ENGINE_ROLES if self._domains and self._differs(role)]
+        if not moving:
+            return None
+        placement = self.decision.placement
+        target = placement.domain if placement is not None else None
+        return Reason.CONSTRAINT_CHANGED, (
+            f"pods of {' and '.join(moving)} are replaced, one role after the other, to be packed in"
+            f" {target or 'one domain'}"
+        )
+
+    def _spread(self) -> tuple[Reason, str] | None:
+        key = self._key
+        if "" in self._domains:
+            return (
+                Reason.NODES_LACK_LABEL,
+                f"{self._domains['']} pods run on nodes without the label {key}, which may be anywhere",
+            )
+        if len(self._domains) > 1:
+            places = ", ".join(f"{domain} ({count} pods)" for domain, count in _by_count(self._domains))
+            return Reason.SPLIT, (
+                f"runs in {len(self._domains)} domains: {places}; when one has room, a restart brings the group together"
+            )
+        return None
+
+    def _progress(self, wanted: int) -> tuple[Reason, str]:
+        bound = sum(self._domains.values())
+        domain = next(iter(self._domains), self.decision.current)
+        if bound < wanted or any(self._pods.pending.values()):
+            return Reason.PLACEMENT_PENDING, f"pods are being placed in {domain}"
+        return Reason.PACKED, f"all pods run in {domain}"
+
+    def status(self) -> GroupStatus:
+        """The group as the status shows it."""
+        decision = self.decision
+        placed = self._placed
+        pending = {str(role): count for role, count in self._pods.pending.items()}
+        return GroupStatus(
+            group=self.number,
+            domain=decision.current,
+            level_key=self._key,
+            mechanism=str(decision.placement.mechanism) if decision.placement is not None else None,
+            prefill=placed.get(RoleName.PREFILL) or None,
+            decode=placed.get(RoleName.DECODE) or None,
+            pending=PodsByRole(**pending) if any(pending.values()) else None,
+            fits=Fits(now=decision.fit.fits_minimum, at_maximum=decision.fit.fits_maximum)
+            if decision.fit is not None
+            else None,
+            headroom=self._headroom(),
+        )
+
+    def _headroom(self) -> PodsByRole | None:
+        fit = self.decision.fit
+        if fit is None:
+            return None
+        return PodsByRole(
+            **{str(role): min(fit.headroom.get(role, 0), self._limit(role)) for role in ENGINE_ROLES}
+        )
+
+    def _limit(self, role: RoleName) -> int:
+        autoscaling: Autoscaling | None = getattr(self.resource.spec, role).autoscaling
+        if autoscaling is None:
+            return FIXED_HEADROOM
+        return max(autoscaling.max_replicas - self.decision.demand[role], 0)
+
+    def _differs(self, role: RoleName) -> bool:
+        """Whether pods of the role are not all of the placement that is meant for them."""
+        deployment = self.observed.deployment(Workload(role, self.number))
+        if deployment is None:
+            return False
+        if live_placement(deployment) != self.decision.placement:
+            return True
+        status = deployment.get("status", {})
+        return int(status.get("updatedReplicas", 0)) < int(status.get("replicas", 0)) and bool(
+            self.decision.held
+        )
+
+    @property
+    def _key(self) -> str | None:
+        return self.decision.placement.key if self.decision.placement is not None else None
+
+    @property
+    def _pods(self) -> GroupPods:
+        return self.environment.pods_of(self.resource, self.number) or GroupPods()
+
+    @property
+    def _placed(self) -> dict[RoleName, dict[str, int]]:
+        inventory, key = self.environment.inventory, self._key
+        if inventory is None or key is None or not inventory.knows_nodes:
+            return {}
+        metadata = self.resource.metadata
+        return inventory.placed(GroupKey(metadata.namespace, metadata.name, self.number), key)
+
+    @property
+    def _domains(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for by_domain in self._placed.values():
+            total.update(by_domain)
+        return total
+
+
+def _by_count(domains: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(domains.items(), key=lambda item: (-item[1], item[0]))
