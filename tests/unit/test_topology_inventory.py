@@ -229,7 +229,10 @@ def test_claims_of_different_keys_do_not_share_a_place() -> None:
     found.claim(OTHER, Claim(RACK, "r1", {RoleName.DECODE: (shape(gpu=4), 1)}))
     third = GroupKey("default", "third", 0)
     found.claim(third, Claim(zone, "z", {RoleName.DECODE: (shape(gpu=4), 1)}))
-    assert {name: amounts[GPU] for name, amounts in found.taken(GROUP).items()} == {"n1": 4000, "n2": 4000}
+    for within in (None, (RACK, "r1"), (zone, "z")):
+        taken = found.taken(GROUP, within)
+        assert {name: amounts[GPU] for name, amounts in taken.items()} == {"n1": 4000, "n2": 4000}
+    assert sum(amounts[GPU] for amounts in found.taken(GROUP, (RACK, "r2")).values()) == 4000
 
 
 def test_a_pod_alone_on_its_node_claims_a_node_each() -> None:
