@@ -113,6 +113,7 @@ def _legend(scene: Scene) -> Text:
     parts: list[str | tuple[str, str]] = []
     for role, (letter, _, shades) in _ROLES.items():
         parts += [(f" {letter} ", f"bold {shades[0]}"), f" {role}   "]
+    parts += [(f" {_OTHER[0]} ", f"bold {_OTHER[2][0]}"), " others   "]
     parts += [("░p░", _ROLES["prefill"][1]), " starting   ", (" · ", "grey42"), " free GPU"]
     if scene.unbound:
         waiting = ", ".join(f"{count} {role}" for role, count in scene.unbound.items())
@@ -131,6 +132,8 @@ def _state(resource: Resource | None, seconds: float | None) -> Panel:
     for role, count in resource.ready.items():
         ready, _, desired = count.partition("/")
         facts.add_row(role, Text(f"{count} ready", "green" if ready == desired else "yellow"))
+    if resource.domains:
+        facts.add_row("packed in", resource.domains)
     if resource.endpoint:
         facts.add_row("endpoint", resource.endpoint.removeprefix("http://"))
     conditions = Table.grid(padding=(0, 1, 0, 0))

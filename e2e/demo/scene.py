@@ -84,6 +84,7 @@ class Resource:
         name: Its name.
         model: The model's URI.
         endpoint: URL that clients call, empty until the operator has written it.
+        domains: Where it is packed, empty until the operator has written it.
         ready: Ready of desired pods by role, such as `2/4`; roles with no status yet are absent.
         conditions: Those of its present generation.
     """
@@ -91,6 +92,7 @@ class Resource:
     name: str
     model: str
     endpoint: str
+    domains: str
     ready: dict[str, str]
     conditions: tuple[Condition, ...]
 
@@ -120,6 +122,14 @@ class Scene:
     racks: tuple[Rack, ...]
     unbound: dict[str, int]
     resource: Resource | None
+
+
+def racks_of(seen: Scene, role: str) -> dict[str, int]:
+    """Pods of a role by the rack that they run in."""
+    counts = {
+        rack.name: sum(pod.role == role for node in rack.nodes for pod in node.pods) for rack in seen.racks
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def scene(nodes: Iterable[Object], pods: Iterable[Object], resource: Object | None) -> Scene:
@@ -186,6 +196,7 @@ def _resource(resource: Object) -> Resource:
         name=resource["metadata"]["name"],
         model=resource["spec"]["model"]["uri"],
         endpoint=status.get("endpoint", ""),
+        domains=status.get("domains", ""),
         ready={role: roles[role]["ready"] for role in ROLES if role in roles},
         conditions=tuple(
             Condition(entry["type"], entry["status"], entry["reason"], entry["message"])

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -16,13 +17,18 @@ from rich.text import Text
 from e2e.cluster import Cluster, ClusterError, WaitError, wait_until
 from e2e.cluster.api import ApiClient
 from e2e.cluster.cluster import REPOSITORY
+from e2e.cluster.racks import Racks
 from e2e.demo.picture import draw
-from e2e.demo.scene import Scene, scene
+from e2e.demo.scene import GPU, Scene, racks_of, scene
 from e2e.operator_process import OperatorProcess, install_chart, stop_recorded
 
 EXAMPLE: Final = REPOSITORY / "examples" / "llama-3.3-70b.yaml"
 NAMESPACE: Final = "inference"
 RESOURCE: Final = "llama-70b"
+
+OTHERS_NAMESPACE: Final = "other-teams"
+OTHERS: Final = {0: (6, 6, 6, 6), 1: (4, 4, 8, 8), 2: (0, 4, 4, 0), 3: (2, 6, 4, 6)}
+"""GPUs that are taken on each node, by rack. Racks 2 and 3 hold the smallest group, and only rack 2 the largest."""
 
 POD_READY_DELAY: Final = 5.0
 """Seconds that a pod seems to load its model: long enough to watch."""
@@ -67,8 +73,15 @@ class Story:
             operator = OperatorProcess(self._cluster)
             operator.start()
             done(f"process {operator.pid} with the chart's service account, {operator.url}")
+        with self._step("others", "pods of other teams") as done:
+            self._fill()
+            done(f"{sum(map(sum, OTHERS.values()))} of {_gpus(racks)} GPUs are other teams' already")
+        with self._step("plain", "kubectl apply, without topologyConstraint") as done:
+            self._clear()
+            done(f"without topologyConstraint the scheduler puts {self._place_plainly()}")
         with self._step("resource", "kubectl apply") as done:
-            self._apply()
+            self._clear()
+            self._cluster.kubectl("apply", f"--filename={EXAMPLE}")
             done(f"kubectl apply -f {EXAMPLE.relative_to(REPOSITORY)}")
         return self._watch(seconds)
 
@@ -90,17 +103,53 @@ class Story:
         )
         return "\n".join(self._cluster.kubectl("get", f"--namespace={NAMESPACE}", *table) for table in tables)
 
-    def _apply(self) -> None:
+    def _fill(self) -> None:
+        pods = [
+            _filler(node, gpus)
+            for rack, nodes in OTHERS.items()
+            for node, gpus in ((f"gpu-r{rack}-n{number}", gpus) for number, gpus in enumerate(nodes))
+            if gpus
+        ]
         kubectl = self._cluster.kubectl
-        kubectl("apply", "--filename=-", input=_manifest("v1", "Namespace", NAMESPACE))
-        # Of an earlier run: the story begins on empty racks.
+        for namespace in (NAMESPACE, OTHERS_NAMESPACE):
+            kubectl("apply", "--filename=-", input=_manifest("v1", "Namespace", namespace))
+        # The account that pods run as comes a moment after its namespace.
+        wait_until(
+            "the namespace is complete",
+            lambda: kubectl(
+                "get", "serviceaccount", "default", f"--namespace={OTHERS_NAMESPACE}", "--ignore-not-found"
+            ),
+        )
+        kubectl("apply", "--filename=-", input=yaml.safe_dump_all(pods))
+
+    def _place_plainly(self) -> str:
+        """Apply the example without its constraint, and tell where its pods go."""
+        resource = yaml.safe_load(EXAMPLE.read_text())
+        del resource["spec"]["topologyConstraint"]
+        self._cluster.kubectl("apply", "--filename=-", input=yaml.safe_dump(resource))
+        minimum = {
+            role: resource["spec"][role]["autoscaling"]["minReplicas"] for role in ("prefill", "decode")
+        }
+
+        def placed() -> dict[str, dict[str, int]]:
+            seen = _scene(api)
+            found = {role: racks_of(seen, role) for role in minimum}
+            done = all(sum(found[role].values()) >= count for role, count in minimum.items())
+            return found if done else {}
+
+        with self._api() as api:
+            found = wait_until("all pods have a node", placed)
+        return ", ".join(f"{role} in {' '.join(racks)}" for role, racks in found.items())
+
+    def _clear(self) -> None:
+        """Remove the resource, of this run or an earlier one, and wait until its pods are gone."""
+        kubectl = self._cluster.kubectl
         kubectl("delete", "dinf", RESOURCE, f"--namespace={NAMESPACE}", "--ignore-not-found", "--wait")
         with self._api() as api:
             wait_until(
                 "the pods of an earlier run are gone",
                 lambda: not _items(api, f"/api/v1/namespaces/{NAMESPACE}/pods"),
             )
-        kubectl("apply", f"--filename={EXAMPLE}")
 
     def _watch(self, seconds: float) -> Scene:
         with self._api() as api:
@@ -188,16 +237,31 @@ def _scenes(api: ApiClient, seconds: float) -> Iterator[tuple[Scene, float]]:
     """What there is to see, again and again until the resource is ready or the time is over."""
     started = time.monotonic()
     while True:
-        seen = scene(
-            _items(api, "/api/v1/nodes"),
-            _items(api, f"/api/v1/namespaces/{NAMESPACE}/pods"),
-            api.get(_PATH),
-        )
+        seen = _scene(api)
         elapsed = time.monotonic() - started
         yield seen, elapsed
         if (seen.resource and seen.resource.is_ready) or elapsed > seconds:
             return
         time.sleep(_POLL_SECONDS)
+
+
+def _scene(api: ApiClient) -> Scene:
+    return scene(_items(api, "/api/v1/nodes"), _items(api, "/api/v1/pods"), api.get(_PATH))
+
+
+def _gpus(racks: Racks) -> int:
+    return sum(int(node["status"]["capacity"][GPU]) for node in racks.nodes())
+
+
+def _filler(node: str, gpus: int) -> dict[str, Any]:
+    """A pod of somebody else, which takes some GPUs of a node."""
+    container = {"name": "main", "image": "training", "resources": {"limits": {GPU: gpus}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"training-{node}", "namespace": OTHERS_NAMESPACE},
+        "spec": {"nodeName": node, "containers": [container]},
+    }
 
 
 def _items(api: ApiClient, path: str) -> list[dict[str, Any]]:

@@ -158,7 +158,9 @@ def test_demo_then_the_commands_that_it_prints_then_down(state: Path, tmp_path: 
     assert played.returncode == 0, played.stdout + played.stderr
     assert "all roles are rolled out and ready" in played.stdout
     # As kubectl shows it.
-    assert "llama-70b   True    4/4       2/2      1/1" in played.stdout
+    assert "llama-70b   True    4/4       2/2      1/1      rack-2" in played.stdout
+    assert "74 of 128 GPUs are other teams' already" in played.stdout
+    assert "without topologyConstraint the scheduler puts prefill in rack-" in played.stdout
     assert "DDDD" in played.stdout.replace(" ", "")
     assert "llama-70b" in picture.read_text()
 
