@@ -37,8 +37,9 @@ test: .venv toolchain ## Check style, types and layers, then run every test
 demo: .venv toolchain ## Watch a 70B model come up on simulated racks; NAME=demo
 	$(BIN)/python -m e2e.demo --name $(or $(NAME),demo)
 
-bench: .venv toolchain ## Measure the operator; RESOURCES=1000, writes build/benchmarks/operator.json
-	$(BIN)/python -m e2e.benchmark --resources $(or $(RESOURCES),1000)
+bench: .venv toolchain ## Measure cost and placement; RESOURCES=1000, TRIALS=200, writes build/benchmarks/*.json
+	$(BIN)/python -m e2e.benchmark operator --resources $(or $(RESOURCES),1000)
+	$(BIN)/python -m e2e.benchmark placement --trials $(or $(TRIALS),200)
 
 cluster-up: .venv toolchain ## Start a local cluster with simulated GPU nodes; NAME=default
 	$(BIN)/python -m e2e.cluster up --name $(or $(NAME),default)

@@ -66,6 +66,18 @@ class ApiClient:
         """
         self._call("POST", path, manifest, absent=None)
 
+    def delete(self, path: str, options: dict[str, Any] | None = None) -> None:
+        """Delete an object, or all of a collection.
+
+        Args:
+            path: Path of the object or of the collection.
+            options: A DeleteOptions object.
+
+        Raises:
+            ClusterError: If the server cannot be reached or refuses.
+        """
+        self._call("DELETE", path, options, absent=404)
+
     def _call(
         self, method: str, path: str, body: dict[str, Any] | None, *, absent: int | None
     ) -> dict[str, Any] | None:
