@@ -64,3 +64,8 @@ def test_first_command_waits_for_the_operator(helm: Helm) -> None:
 )
 def test_notes_say_where_the_crd_comes_from(helm: Helm, crds: Values, told: str) -> None:
     assert told in helm.notes({"crds": crds})
+
+
+def test_notes_name_the_preset_and_where_its_effect_shows(helm: Helm) -> None:
+    notes = helm.notes({"topology": {"preset": "gke"}})
+    assert "Topology preset: gke. Condition Packed of " in notes

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 
+from disagg.api.spec import LabelKey
+from disagg.topology.levels import PRESETS, Level
 from tests.chart.cases import EVERYTHING
 from tests.chart.helm import CHART, ROOT, Helm, HelmError, Values
 
@@ -28,6 +31,9 @@ TOOL = ROOT / ".ci" / "chart_readme.py"
         ({"crds": {"install": True}}, "install"),
         ({"operator": {"worker": 1}}, "worker"),
         ({"logging": {"levle": "info"}}, "levle"),
+        ({"topology": {"level": {}}}, "level"),
+        ({"topology": {"levels": {"row": "example.com/row"}}}, "row"),
+        ({"placement": {"podGroups": "auto"}}, "podGroups"),
         ({"rbac": {"scopes": "cluster"}}, "scopes"),
         ({"serviceAccount": {"nmae": "x"}}, "nmae"),
         ({"metrics": {"enabled": True}}, "enabled"),
@@ -59,6 +65,11 @@ def test_misspelt_value_is_refused_by_name(helm: Helm, values: Values, key: str)
         ({"operator": {"workers": 0}}, "/operator/workers"),
         ({"logging": {"level": "trace"}}, "'debug', 'info', 'warning', 'error'"),
         ({"logging": {"format": "xml"}}, "'json', 'text'"),
+        ({"topology": {"preset": "aws"}}, "/topology/preset"),
+        ({"topology": {"levels": {"rack": "rack"}}}, "/topology/levels/rack"),
+        ({"topology": {"levels": {"rack": "example.com/rack=1"}}}, "/topology/levels/rack"),
+        ({"topology": {"levels": {"rack": ""}}}, "/topology/levels/rack"),
+        ({"placement": {"podGroup": "never"}}, "'auto', 'on', 'off'"),
         ({"rbac": {"scope": "namespace"}}, "'cluster', 'namespaced'"),
         ({"commonLabels": {"a": True}}, "/commonLabels/a"),
         ({"watchNamespaces": ["a", "a"]}, "/watchNamespaces"),
@@ -123,6 +134,21 @@ def test_schema_knows_the_fields_of_kubernetes(value: str, kind: str) -> None:
     kubernetes = json.loads((schemas / f"{kind.lower()}-v1.json").read_text())
     ours = SCHEMA["properties"][value]
     assert ours.get("items", ours)["properties"].keys() == kubernetes["properties"].keys()
+
+
+def test_schema_has_the_presets_and_levels_of_the_operator() -> None:
+    topology = SCHEMA["properties"]["topology"]["properties"]
+    assert sorted(topology["preset"]["enum"]) == sorted(PRESETS)
+    assert list(topology["levels"]["properties"]) == list(Level)
+
+
+def test_schema_takes_the_label_keys_that_the_resource_takes() -> None:
+    assert set(SCHEMA["definitions"]["labelKey"].items()) <= set(TypeAdapter(LabelKey).json_schema().items())
+
+
+def test_values_name_each_preset() -> None:
+    described = (CHART / "values.yaml").read_text()
+    assert [preset for preset in PRESETS if f"`{preset}`" not in described] == []
 
 
 def _tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from disagg.cli import app
+from disagg.topology.levels import PRESETS
 from tests.chart.cases import EVERYTHING
 from tests.chart.helm import Helm, Values
 
@@ -46,6 +47,8 @@ def test_default_arguments(helm: Helm) -> None:
         "--http-address=0.0.0.0:8080",
         "--workers=4",
         "--resync-seconds=300",
+        "--topology-preset=generic",
+        "--pod-group=auto",
         "--log-level=info",
         "--log-format=json",
     ]
@@ -57,6 +60,10 @@ def test_values_become_arguments(helm: Helm) -> None:
         "--http-address=0.0.0.0:8080",
         "--workers=16",
         "--resync-seconds=1000000",
+        "--topology-preset=gke",
+        "--topology-level=rack=example.com/rack",
+        "--topology-level=zone=example.com/hall",
+        "--pod-group=on",
         "--log-level=debug",
         "--log-format=text",
         "--leader-elect",
@@ -70,13 +77,26 @@ def test_values_become_arguments(helm: Helm) -> None:
         {},
         {"operator": {"leaderElection": True}},
         {"rbac": {"scope": "namespaced"}, "watchNamespaces": ["a", "b"]},
+        {"topology": {"levels": {"rack": "example.com/rack"}}, "placement": {"podGroup": "off"}},
+        *({"topology": {"preset": preset}} for preset in PRESETS),
     ],
-    ids=["defaults", "leader election", "two namespaces"],
+    ids=["defaults", "leader election", "two namespaces", "topology", *PRESETS],
 )
 def test_operator_accepts_the_arguments(helm: Helm, values: Values) -> None:
     name, *arguments = helm.template(values).container["args"]
     commands = typer.main.get_group(app).commands
     commands[name].make_context(name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("mode", "argument"),
+    [("auto", "auto"), ("on", "on"), ("off", "off"), (True, "on"), (False, "off")],
+    ids=["auto", "on in quotes", "off in quotes", "on as YAML reads it", "off as YAML reads it"],
+)
+def test_mode_of_pod_groups_may_be_written_without_quotes(
+    helm: Helm, mode: str | bool, argument: str
+) -> None:
+    assert f"--pod-group={argument}" in helm.template({"placement": {"podGroup": mode}}).container["args"]
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,12 @@ namespace: {{ include "disagg.namespace" . | quote }}
 {{- end -}}
 {{- end -}}
 
+{{/* placement.podGroup as the operator knows it: YAML reads on and off without quotes as booleans. */}}
+{{- define "disagg.podGroup" -}}
+{{- $mode := .Values.placement.podGroup -}}
+{{- if kindIs "bool" $mode }}{{ ternary "on" "off" $mode }}{{ else }}{{ $mode }}{{ end -}}
+{{- end -}}
+
 {{/* Refuses combinations of values that could only fail later. */}}
 {{- define "disagg.validate" -}}
 {{- if and (gt (int .Values.replicaCount) 1) (not .Values.operator.leaderElection) -}}
