@@ -6,13 +6,17 @@ import pytest
 
 from disagg.api.resource import parse
 from disagg.build.rbac import pod_discovery
+from disagg.reconcile.kinds import CHILD_KINDS
 from tests.chart.helm import Helm, Object, Values
+
+Rights = dict[tuple[str, str], list[str]]
+"""Verbs by group and resource."""
 
 READ = ["get", "list", "watch"]
 MANAGE = [*READ, "create", "patch", "delete"]
 RBAC_GROUP = "rbac.authorization.k8s.io"
 
-OPERATOR_RIGHTS = {
+OPERATOR_RIGHTS: Rights = {
     ("disagg.dev", "disaggregatedinferences"): READ,
     ("disagg.dev", "disaggregatedinferences/status"): ["patch"],
     ("apps", "deployments"): MANAGE,
@@ -22,20 +26,26 @@ OPERATOR_RIGHTS = {
     (RBAC_GROUP, "roles"): MANAGE,
     (RBAC_GROUP, "rolebindings"): MANAGE,
     ("", "pods"): READ,
+    ("scheduling.k8s.io", "podgroups"): MANAGE,
     ("", "events"): ["create"],
+}
+CLUSTER_RIGHTS: Rights = OPERATOR_RIGHTS | {
+    ("", "nodes"): READ,
+    ("", "pods"): [*READ, "patch"],
 }
 
 NAMESPACED: Values = {"rbac": {"scope": "namespaced"}, "watchNamespaces": ["staging", "production"]}
 
 
-def rights(role: Object) -> dict[tuple[str, str], list[str]]:
-    """Verbs by group and resource. No pair may come twice."""
-    table: dict[tuple[str, str], list[str]] = {}
+def rights(role: Object) -> Rights:
+    """What a role grants. No verb may be granted twice."""
+    table: Rights = {}
     for rule in role["rules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
-                assert (group, resource) not in table
-                table[group, resource] = rule["verbs"]
+                verbs = table.setdefault((group, resource), [])
+                assert not set(verbs) & set(rule["verbs"])
+                verbs += rule["verbs"]
     return table
 
 
@@ -46,7 +56,7 @@ def named(objects: list[Object], name: str) -> Object:
 
 def test_cluster_scope_grants_exactly_this_everywhere(helm: Helm) -> None:
     rendering = helm.template()
-    assert rights(named(rendering.all("ClusterRole"), "disagg")) == OPERATOR_RIGHTS
+    assert rights(named(rendering.all("ClusterRole"), "disagg")) == CLUSTER_RIGHTS
     assert rendering.all("Role") == []
 
 
@@ -63,6 +73,20 @@ def test_namespaced_scope_grants_exactly_this_in_each_watched_namespace(helm: He
         "production": OPERATOR_RIGHTS,
         "staging": OPERATOR_RIGHTS,
     }
+
+
+def test_operator_may_manage_whatever_it_makes(helm: Helm) -> None:
+    held = rights(named(helm.template().all("ClusterRole"), "disagg"))
+    made = {(kind.group, kind.plural): MANAGE for kind in CHILD_KINDS.values()}
+    assert made.items() <= held.items()
+
+
+@pytest.mark.parametrize("mode", ["off", False])
+def test_operator_that_makes_no_pod_groups_has_no_rights_on_them(helm: Helm, mode: str | bool) -> None:
+    values = {"placement": {"podGroup": mode}}
+    without = {key: verbs for key, verbs in OPERATOR_RIGHTS.items() if key[1] != "podgroups"}
+    assert rights(helm.template({"rbac": {"scope": "namespaced"}} | values).one("Role")) == without
+    assert "podgroups" not in helm.template(values).text
 
 
 def test_namespaced_scope_binds_the_service_account_in_each_watched_namespace(helm: Helm) -> None:

@@ -51,7 +51,13 @@ def test_every_object_is_valid_in(helm: Helm, values: Values, version: str) -> N
 
 @each_case
 def test_namespaced_objects_say_their_namespace(helm: Helm, values: Values) -> None:
-    cluster_wide = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+    cluster_wide = {
+        "CustomResourceDefinition",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
     for obj in helm.template(values).objects:
         assert ("namespace" in obj["metadata"]) == (obj["kind"] not in cluster_wide)
 
@@ -86,6 +92,8 @@ def test_default_installation_consists_of_these_objects(helm: Helm) -> None:
         ("CustomResourceDefinition", "disaggregatedinferences.disagg.dev"),
         ("Deployment", "disagg"),
         ("ServiceAccount", "disagg"),
+        ("ValidatingAdmissionPolicy", "disagg-pod-labels"),
+        ("ValidatingAdmissionPolicyBinding", "disagg-pod-labels"),
     ]
 
 
@@ -111,6 +119,14 @@ def test_the_chart_has_no_hooks(helm: Helm) -> None:
 )
 def test_objects_are_named_after_the_release(helm: Helm, values: Values, name: str, expected: str) -> None:
     assert helm.template(values, name=name).one("Deployment")["metadata"]["name"] == expected
+
+
+def test_two_releases_have_nothing_in_common(helm: Helm) -> None:
+    def names(release: str) -> set[tuple[str, str]]:
+        rendering = helm.template({"crds": {"enabled": False}}, name=release)
+        return {(obj["kind"], obj["metadata"]["name"]) for obj in rendering.objects}
+
+    assert names("blue").isdisjoint(names("green"))
 
 
 def test_namespace_override_moves_every_namespaced_object(helm: Helm) -> None:

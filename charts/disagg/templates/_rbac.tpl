@@ -28,13 +28,33 @@ Each rule says why it is there; nothing else is needed.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
   verbs: [get, list, watch, create, patch, delete]
-# Exactly what the router's Role grants. The operator reads no pods itself, but the API server lets nobody grant what
-# they lack.
+# Exactly what the router's Role grants, since the API server lets nobody grant what they lack. And to see where pods
+# are, what nodes have free, and what waits.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
+{{- if ne (include "disagg.podGroup" .) "off" }}
+# Groups of pods that the scheduler places together, on clusters that serve them.
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups]
+  verbs: [get, list, watch, create, patch, delete]
+{{- end }}
 # Tell users what changed (kubectl describe).
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
+{{- end -}}
+{{/*
+What it may do in the whole cluster, and not where it is confined to namespaces: look ahead for a rack, and tell running
+pods which one they are in.
+*/}}
+{{- define "disagg.clusterRules" -}}
+# Which rack a node is in, what it has, and whether pods may run there.
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get, list, watch]
+# Label running pods with their domain. templates/admission.yaml limits what may be changed to these labels.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [patch]
 {{- end -}}
