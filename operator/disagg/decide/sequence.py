@@ -33,11 +33,14 @@ def held(
         now: The time, in UTC.
     """
     placement = decision.placement
-    # A PodGroup places all pods together, or none while some are missing.
-    if placement is None or placement.mechanism is Mechanism.POD_GROUP or pods is None:
+    if placement is None or pods is None:
         return frozenset()
     first, second = (Workload(role, group) for role in _in_order(placement))
     leader, follower = observed.deployment(first), observed.deployment(second)
+    if placement.mechanism is Mechanism.POD_GROUP:
+        # Its pods are placed together, or none while some are missing, but one by one in the order in which they came.
+        made = follower is not None or _is_made(leader, placement, first, pods, now)
+        return frozenset() if made else frozenset({second})
     if (
         follower is not None
         and live_placement(follower) == placement
@@ -57,9 +60,24 @@ def _is_placed(
     leader: dict[str, Any] | None, placement: Placement, first: Workload, pods: GroupPods, now: datetime
 ) -> bool:
     """Whether the scheduler has found a node for each pod, or has said that there is none."""
+    known = sum(pods.bound[first.role].values()) + pods.unschedulable[first.role]
+    return _is_begun(leader, placement, known, now)
+
+
+def _is_begun(leader: dict[str, Any] | None, placement: Placement, known: int, now: datetime) -> bool:
+    """Whether as many pods as are wanted of the leader have come as far as it takes, or none comes any more."""
     if leader is None or live_placement(leader) != placement:
         return False
-    known = sum(pods.bound[first.role].values()) + pods.unschedulable[first.role]
+    return known >= int(leader["spec"].get("replicas", 1)) or now - _last_progress(leader) > PATIENCE
+
+
+def _is_made(
+    leader: dict[str, Any] | None, placement: Placement, first: Workload, pods: GroupPods, now: datetime
+) -> bool:
+    """Whether all pods are there, with a node or without."""
+    if leader is None or live_placement(leader) != placement:
+        return False
+    known = sum(pods.bound[first.role].values()) + pods.pending[first.role]
     return known >= int(leader["spec"].get("replicas", 1)) or now - _last_progress(leader) > PATIENCE
 
 
