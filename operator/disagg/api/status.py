@@ -126,7 +126,9 @@ class PodsByRole(Block):
     """Decode pods."""
 
 
-DomainPods = Annotated[dict[str, int], Field(max_length=1024)]
+MAX_DOMAINS = 1024
+"""Domains that a status shows of a role: the largest."""
+DomainPods = Annotated[dict[str, int], Field(max_length=MAX_DOMAINS)]
 
 
 class GroupStatus(Block):

@@ -9,17 +9,20 @@ from dataclasses import dataclass
 from disagg.api.names import ENGINE_ROLES, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.spec import Autoscaling
-from disagg.api.status import Fits, GroupStatus, PodsByRole, Reason
+from disagg.api.status import MAX_DOMAINS, ConditionType, Fits, GroupStatus, PodsByRole, Reason
 from disagg.decide.decisions import GroupDecision
 from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
-from disagg.decide.placement import live_placement
+from disagg.decide.placement import consists_of, live_placement
 from disagg.topology.choice import describe
 from disagg.topology.groups import GroupKey, GroupPods
 
 FIXED_HEADROOM = 8
 """Up to how many more pods of a role without autoscaling the headroom counts. A number that moves with every pod of
 others is no use in a status."""
+
+_FEW = 3
+"""How many of a list are shown in a line."""
 
 _WORST_FIRST = (
     Reason.LEVEL_UNKNOWN,
@@ -94,11 +97,11 @@ def assess_packing(
     message = (
         next(iter(worst.values()))
         if len(found) == 1
-        else "; ".join(f"group {number}: {text}" for number, text in worst.items())
+        else _few([f"group {number}: {text}" for number, text in worst.items()], "; ")
     )
     good = (Reason.PACKED, Reason.SCALED_TO_ZERO)
     domains = list(dict.fromkeys(group.decision.current for group in found if group.decision.current))
-    shown = ",".join(domains[:3]) + (f",+{len(domains) - 3}" if len(domains) > 3 else "")  # noqa: PLR2004 - fits a column
+    shown = ",".join(domains[:_FEW]) + (f",+{len(domains) - _FEW}" if len(domains) > _FEW else "")
     return Packing(
         status="True" if reason in good else "Unknown" if reason in _UNKNOWN else "False",
         reason=reason,
@@ -128,9 +131,9 @@ class _Group:
     def _capacity(self) -> tuple[Reason, str] | None:
         pending = sum(self._pods.unschedulable.values())
         best, fit = self.decision.best, self.decision.fit
-        if not pending and not (best is not None and not self._domains):
+        if not pending and (self._domains or (best is None and fit is not None)):
             return None
-        lacking = f"{pending} pods wait for room" if pending else "no domain holds the group"
+        lacking = f"{_pods(pending)} without room" if pending else "no domain holds the group"
         shown = best or fit
         if shown is None:
             return (
@@ -155,19 +158,23 @@ class _Group:
         if "" in self._domains:
             return (
                 Reason.NODES_LACK_LABEL,
-                f"{self._domains['']} pods run on nodes without the label {key}, which may be anywhere",
+                f"{_pods(self._domains[''])} on nodes without the label {key}, which may be anywhere",
             )
         if len(self._domains) > 1:
-            places = ", ".join(f"{domain} ({count} pods)" for domain, count in _by_count(self._domains))
+            places = [f"{domain} ({_pods(count)})" for domain, count in _by_count(self._domains)]
+            told = self.decision.placement.domain if self.decision.placement is not None else None
             return Reason.SPLIT, (
-                f"runs in {len(self._domains)} domains: {places}; when one has room, a restart brings the group together"
+                f"runs in {len(places)} domains: {_few(places, ', ')};"
+                f" when {told or 'one'} has room, a restart brings the group together"
             )
         return None
 
     def _progress(self, wanted: int) -> tuple[Reason, str]:
         bound = sum(self._domains.values())
         domain = next(iter(self._domains), self.decision.current)
-        if bound < wanted or any(self._pods.pending.values()):
+        was_packed = self._was is Reason.PACKED and bound > 0
+        # Pods that come and go with an autoscaler or a rollout are no news as long as they find their place.
+        if (bound < wanted or any(self._pods.pending.values())) and not was_packed:
             return Reason.PLACEMENT_PENDING, f"pods are being placed in {domain}"
         return Reason.PACKED, f"all pods run in {domain}"
 
@@ -181,8 +188,8 @@ class _Group:
             domain=decision.current,
             level_key=self._key,
             mechanism=str(decision.placement.mechanism) if decision.placement is not None else None,
-            prefill=placed.get(RoleName.PREFILL) or None,
-            decode=placed.get(RoleName.DECODE) or None,
+            prefill=_largest(placed.get(RoleName.PREFILL, {})),
+            decode=_largest(placed.get(RoleName.DECODE, {})),
             pending=PodsByRole(**pending) if any(pending.values()) else None,
             fits=Fits(now=decision.fit.fits_minimum, at_maximum=decision.fit.fits_maximum)
             if decision.fit is not None
@@ -211,10 +218,13 @@ class _Group:
             return False
         if live_placement(deployment) != self.decision.placement:
             return True
-        status = deployment.get("status", {})
-        return int(status.get("updatedReplicas", 0)) < int(status.get("replicas", 0)) and bool(
-            self.decision.held
-        )
+        on_the_way = bool(self.decision.held) or len(self._domains) > 1
+        return on_the_way and not consists_of(deployment, self.decision.placement)
+
+    @property
+    def _was(self) -> str | None:
+        before = self.resource.status.condition(ConditionType.PACKED)
+        return before.reason if before is not None else None
 
     @property
     def _key(self) -> str | None:
@@ -238,6 +248,21 @@ class _Group:
         for by_domain in self._placed.values():
             total.update(by_domain)
         return total
+
+
+def _pods(number: int) -> str:
+    return "1 pod" if number == 1 else f"{number} pods"
+
+
+def _few(texts: list[str], separator: str) -> str:
+    """A list for people, who read the first few. It bounds the message too."""
+    more = [f"and {len(texts) - _FEW} more"] if len(texts) > _FEW else []
+    return separator.join(texts[:_FEW] + more)
+
+
+def _largest(domains: Mapping[str, int]) -> dict[str, int] | None:
+    """As many domains as a status may hold."""
+    return dict(_by_count(domains)[:MAX_DOMAINS]) or None
 
 
 def _by_count(domains: Mapping[str, int]) -> list[tuple[str, int]]:

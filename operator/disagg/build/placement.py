@@ -66,7 +66,7 @@ def _placed(
             PLACEMENT: placement.identity,
         }
     }
-    affinity = pod.setdefault("affinity", {})
+    affinity = pod["affinity"] = pod.get("affinity") or {}
     _append(affinity, "podAffinity", _attraction(placement, selector))
     _append(affinity, "nodeAffinity", _steer(placement, first=workload.role is placement.first))
     # The scheduler's own rule for pods without one, to spread them over nodes and zones, pulls as hard as the steer. One
@@ -112,5 +112,7 @@ def _prefers(weight: int, key: str, *values: str) -> dict[str, Any]:
 def _append(affinity: dict[str, Any], kind: str, terms: dict[str, list[Any]]) -> None:
     """Add terms after those that the user's overlay has brought."""
     for when, added in terms.items():
-        present = affinity.setdefault(kind, {})
-        present[when] = [*(present.get(when) or []), *added]
+        present = affinity[kind] = affinity.get(kind) or {}
+        # What is no list of terms is left for the API server to name in its refusal.
+        if isinstance(present, dict) and isinstance(own := present.get(when) or [], list):
+            present[when] = [*own, *added]

@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from disagg.api.names import RoleName, Workload
 from disagg.api.spec import PackMode
@@ -38,6 +40,9 @@ class Mechanism(StrEnum):
     POD_GROUP = "PodGroup"
 
 
+LabelValue = Annotated[str, Field(max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")]
+
+
 @dataclass(frozen=True)
 class Placement:
     """Where a group is packed, and how. It is part of the pod templates: another one restarts pods.
@@ -50,49 +55,45 @@ class Placement:
         domain: The domain that pods are steered to, or None if nodes are not known.
         wider_key: Key of the next wider level's node label, or None.
         wider_domain: Value of that label in the domain, or None.
-        nodes: Nodes of the domain that the pods of the first role prefer, so that the other role's find room beside them.
-            Empty if they do, wherever the first ones go.
+        nodes: Hostnames of the nodes of the domain that the pods of the first role prefer, so that the other role's find
+            room beside them. Empty if they do, wherever the first ones go.
+        moves: How often the group had to leave a domain in which it could not live.
     """
 
-    key: str
+    key: Annotated[str, Field(max_length=317)]
     mode: PackMode
     mechanism: Mechanism
     first: RoleName
-    domain: str | None = None
+    domain: LabelValue | None = None
     wider_key: str | None = None
-    wider_domain: str | None = None
-    nodes: tuple[str, ...] = ()
+    wider_domain: LabelValue | None = None
+    nodes: tuple[LabelValue, ...] = ()
+    moves: int = 0
 
     @property
     def identity(self) -> str:
         """Value of the label by which pods of the group attract each other.
 
-        It changes with the domain, so that pods of a new domain are not drawn to those of the old one, and with nothing
+        It changes with each move, so that pods of a new domain are not drawn to those of the old one, and with nothing
         else, so that pods of a new template stay with those that they replace.
         """
-        return hashlib.sha256(f"{self.key}={self.domain}".encode()).hexdigest()[:8]
+        return hashlib.sha256(f"{self.key}={self.domain} {self.moves}".encode()).hexdigest()[:8]
 
     def to_json(self) -> str:
         """The placement as it is kept on the Deployments."""
-        fields = {name: value for name, value in asdict(self).items() if value not in (None, ())}
+        fields = {name: value for name, value in asdict(self).items() if value}
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | None) -> Placement | None:
-        """The placement that `to_json` wrote, or None if `text` is nothing of the kind."""
+        """The placement that `to_json` wrote, or None if `text` is nothing of the kind: anybody may edit it."""
         try:
-            fields = json.loads(text or "null")
-            return cls(
-                **fields
-                | {
-                    "mode": PackMode(fields["mode"]),
-                    "mechanism": Mechanism(fields["mechanism"]),
-                    "first": RoleName(fields["first"]),
-                    "nodes": tuple(fields.get("nodes", ())),
-                }
-            )
-        except (ValueError, TypeError, KeyError):
+            return _PLACEMENT.validate_json(text or "", strict=True)
+        except ValidationError:
             return None
+
+
+_PLACEMENT = TypeAdapter(Placement)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from disagg.api.resource import DisaggregatedInference
+from disagg.topology.claims import Claim
 from disagg.topology.groups import GroupKey, GroupPods
 from disagg.topology.inventory import Inventory
 from disagg.topology.levels import level_map
@@ -31,3 +32,11 @@ class Environment:
         if self.inventory is None:
             return None
         return self.inventory.pods(GroupKey(metadata.namespace, metadata.name, group))
+
+    def after(self, resource: DisaggregatedInference, group: int, claim: Claim | None) -> Environment:
+        """The environment as the next decision is to see it, once `group` has this claim."""
+        metadata = resource.metadata
+        if self.inventory is None:
+            return self
+        key = GroupKey(metadata.namespace, metadata.name, group)
+        return replace(self, inventory=self.inventory.with_claim(key, claim))

@@ -22,11 +22,11 @@ from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
 from disagg.topology.capacity import DomainFit, GroupDemand, RoleDemand, survey
 from disagg.topology.choice import choose
-from disagg.topology.claims import Claim
+from disagg.topology.claims import Claim, weight
 from disagg.topology.eligibility import PodShape, shape_of
 from disagg.topology.groups import GroupKey, GroupPods
 from disagg.topology.inventory import Inventory
-from disagg.topology.levels import PackLevel, resolve
+from disagg.topology.levels import HOSTNAME, PackLevel, resolve
 from disagg.topology.plan import planned_nodes
 
 _DEFAULT_SCHEDULER = "default-scheduler"
@@ -53,10 +53,14 @@ def place(
     constraint = resource.spec.topology_constraint
     if constraint is None:
         return {}
-    return {
-        group: _Group(resource, constraint, group, observed, rendered, environment).decide()
-        for group in range(resource.spec.groups)
-    }
+    decisions: dict[int, GroupDecision] = {}
+    for number in range(resource.spec.groups):
+        decisions[number] = decision = _Group(
+            resource, constraint, number, observed, rendered, environment
+        ).decide()
+        # The next group must see what this one is about to take, or both choose the same domain, and both leave it again.
+        environment = environment.after(resource, number, decision.claim)
+    return decisions
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class _Group:
     environment: Environment
 
     def decide(self) -> GroupDecision:  # noqa: PLR0911 - one for each answer
-        if (obstacle := self._other_scheduler()) is not None:
+        if (obstacle := self._other_scheduler() or self._unreadable()) is not None:
             return GroupDecision(obstacle=obstacle, demand=self.desired)
         level = self._level
         if level is None:
@@ -92,29 +96,51 @@ class _Group:
             message = f"no node carries the label {level.key} ({self.constraint.pack_domain})"
             return self._blind(level, (Reason.NO_TOPOLOGY_LABELS, message))
         if not self._stays:
-            return self._chosen(level, inventory, self._demand)
-        if self._is_stuck(level, inventory):
-            return self._chosen(level, inventory, self._demanding(self._minimum))
-        fits = survey(inventory, level.key, self._demand, self.key, only=self._current)
-        return self._decided(self.live, fit=fits.get(self._current or ""))
+            return self._chosen(level, inventory)
+        if (moved := self._moved(level, inventory)) is not None:
+            return moved
+        return self._decided(self.live, fit=self._fit(level, inventory, self._current, self._demand))
 
     def _blind(self, level: PackLevel, obstacle: tuple[Reason, str]) -> GroupDecision:
         """The decision where domains are not known: what was chosen when they were stays."""
         kept = self.live if self._is_for(level) else None
         return self._decided(kept or self._placement(level, None), obstacle=obstacle)
 
-    def _chosen(self, level: PackLevel, inventory: Inventory, demand: GroupDemand) -> GroupDecision:
-        fits = survey(inventory, level.key, demand, self.key)
+    def _chosen(self, level: PackLevel, inventory: Inventory) -> GroupDecision:
+        fits = survey(inventory, level.key, self._demand, self.key)
         choice = choose(fits, self._current)
         # Where nothing holds the group it stays with what it was told: a new rack each time that another one lacks a
         # little less would have its waiting pods made anew each time.
         domain = choice.domain or self._current or (choice.best.domain if choice.best is not None else None)
-        kept = self.live if self._is_for(level) and self.live and self.live.domain == domain else None
+        kept = None
+        # What restarts all pods anyway is the time for a plan that fits them as they are now.
+        if self.live is not None and self._is_for(level) and not self._rolls and self.live.domain == domain:
+            kept = self.live
         return self._decided(
-            kept or self._placement(level, domain),
-            fit=fits.get(domain or ""),
-            best=choice.best if choice.domain is None else None,
+            kept or self._placement(level, domain), fit=fits.get(domain or ""), best=choice.best
         )
+
+    def _moved(self, level: PackLevel, inventory: Inventory) -> GroupDecision | None:
+        """The decision to move, where packing is required, pods find no room, and what must run fits elsewhere only."""
+        if self.constraint.mode is not PackMode.REQUIRED or self.live is None or self._current is None:
+            return None
+        if self._pods is None or not any(self._pods.unschedulable.values()):
+            return None
+        demand = self._demanding(self._minimum)
+        fits = (self._fit(level, inventory, home, demand) for home in self._homes(self.live))
+        if any(fit is not None and fit.fits_minimum for fit in fits):
+            return None
+        choice = choose(survey(inventory, level.key, demand, self.key), None)
+        if choice.domain is None:
+            return None
+        return self._decided(self._placement(level, choice.domain, by_force=True), fit=choice.fit)
+
+    def _fit(
+        self, level: PackLevel, inventory: Inventory, domain: str | None, demand: GroupDemand
+    ) -> DomainFit | None:
+        if domain is None:
+            return None
+        return survey(inventory, level.key, demand, self.key, only=domain).get(domain)
 
     def _decided(
         self,
@@ -126,8 +152,9 @@ class _Group:
     ) -> GroupDecision:
         steered = placement.domain if placement is not None else None
         # Once the first pods are placed the rest follows them. A count that is never reached again, after a smaller
-        # scale, would keep every later pod waiting.
-        min_count = 1 if self._bound else max(sum(self.desired.values()), sum(self._minimum.values()), 1)
+        # scale, would keep every later pod waiting. A group that sleeps is woken with its minimum.
+        running = self._pods is not None and any(map(sum, map(Counter.values, self._pods.bound.values())))
+        min_count = 1 if running else max(sum(self.desired.values()) or sum(self._minimum.values()), 1)
         current = self._current if self._bound else steered
         claim = None
         if placement is not None and current is not None:
@@ -144,17 +171,16 @@ class _Group:
             demand=self.desired,
         )
 
-    def _placement(self, level: PackLevel, domain: str | None) -> Placement:
+    def _placement(self, level: PackLevel, domain: str | None, *, by_force: bool = False) -> Placement:
         inventory, wider, nodes = self.environment.inventory, None, tuple[str, ...]()
         if inventory is not None and domain is not None:
-            nodes = planned_nodes(inventory, level.key, domain, self._demand, self.key)
+            planned = planned_nodes(inventory, level.key, domain, self._demand, self.key)
+            nodes = tuple(sorted(_hostname(inventory, name) for name in planned))
             wider = _wider_domain(inventory, level, domain)
         mechanism = Mechanism.POD_AFFINITY
         # A PodGroup's constraint is hard, and no pod that would rather run elsewhere than wait can leave it.
         if self.constraint.mode is PackMode.REQUIRED and self.environment.pod_groups:
             mechanism = Mechanism.POD_GROUP
-        if self.live is not None and self._is_for(level):
-            mechanism = self.live.mechanism
         return Placement(
             key=level.key,
             mode=self.constraint.mode,
@@ -164,6 +190,7 @@ class _Group:
             wider_key=level.wider_key,
             wider_domain=wider,
             nodes=nodes,
+            moves=(self.live.moves if self.live is not None else 0) + by_force,
         )
 
     @property
@@ -173,11 +200,8 @@ class _Group:
     @cached_property
     def live(self) -> Placement | None:
         """What the Deployments say: that of the role that goes first, while the other has yet to follow it."""
-        found = {role: live_placement(self._deployment(role)) for role in ENGINE_ROLES}
-        known = [placement for placement in found.values() if placement is not None]
-        return next((placement for placement in known if found[placement.first] == placement), None) or next(
-            iter(known), None
-        )
+        first, second = sorted(ENGINE_ROLES, key=lambda role: role is not self._first)
+        return live_placement(self._deployment(first)) or live_placement(self._deployment(second))
 
     @cached_property
     def desired(self) -> dict[RoleName, int]:
@@ -190,7 +214,8 @@ class _Group:
         deployment = self._deployment(role)
         running = int(deployment["spec"].get("replicas", 1)) if deployment is not None else None
         if autoscaling is not None:
-            return max(running or 0, autoscaling.min_replicas)
+            # An autoscaler leaves a role alone that somebody has scaled to 0.
+            return 0 if running == 0 else max(running or 0, autoscaling.min_replicas)
         if wanted.replicas is not None:
             return int(wanted.replicas)
         return 1 if running is None else running
@@ -216,7 +241,7 @@ class _Group:
 
     @cached_property
     def _demand(self) -> GroupDemand:
-        return self._demanding(self.desired)
+        return self._demanding({role: max(self.desired[role], self._minimum[role]) for role in ENGINE_ROLES})
 
     def _demanding(self, minimum: Mapping[RoleName, int]) -> GroupDemand:
         return GroupDemand(
@@ -229,13 +254,7 @@ class _Group:
     @cached_property
     def _first(self) -> RoleName:
         """The role whose pods are larger: placed last, they would find the holes that they need taken apart."""
-        accelerator = self.resource.spec.accelerator.resource
-
-        def size(role: RoleName) -> tuple[int, int, int]:
-            requests = dict(self._shapes[role].requests)
-            return requests.get(accelerator, 0), requests.get("cpu", 0), requests.get("memory", 0)
-
-        return max(reversed(ENGINE_ROLES), key=size)
+        return max(reversed(ENGINE_ROLES), key=lambda role: weight(self._shapes[role].requests))
 
     @cached_property
     def _level(self) -> PackLevel | None:
@@ -262,7 +281,9 @@ class _Group:
         known = {domain: count for domain, count in self._bound.items() if domain}
         if known:
             return min(known, key=lambda domain: (-known[domain], domain))
-        return self.live.domain if self.live is not None else None
+        # Values of another key are no domains, though they may be called the same.
+        live, level = self.live, self._level
+        return live.domain if live is not None and level is not None and live.key == level.key else None
 
     @cached_property
     def _stays(self) -> bool:
@@ -286,17 +307,16 @@ class _Group:
             for role, inputs in recorded.items()
         )
 
-    def _is_stuck(self, level: PackLevel, inventory: Inventory) -> bool:
-        """Whether packing is required, pods find no room, and what must run does not fit where the group is."""
-        if self.constraint.mode is not PackMode.REQUIRED or self._current is None:
-            return False
-        if self._pods is None or not any(self._pods.unschedulable.values()):
-            return False
-        demand = self._demanding(self._minimum)
-        here = survey(inventory, level.key, demand, self.key, only=self._current).get(self._current)
-        if here is not None and here.fits_minimum:
-            return False
-        return choose(survey(inventory, level.key, demand, self.key), None).domain is not None
+    def _homes(self, live: Placement) -> set[str | None]:
+        """Where the group could live without another move."""
+        deployments = [found for role in ENGINE_ROLES if (found := self._deployment(role)) is not None]
+        if any(live_placement(deployment) != live for deployment in deployments):
+            # It is about to leave the domain that it is in.
+            return {live.domain}
+        if all(consists_of(deployment, live) for deployment in deployments):
+            # A steer is soft: it may never have come to the domain that it was told.
+            return {self._current}
+        return {live.domain, self._current}
 
     def _other_scheduler(self) -> tuple[Reason, str] | None:
         for role in ENGINE_ROLES:
@@ -308,6 +328,14 @@ class _Group:
                 return Reason.OTHER_SCHEDULER, f"{role} pods are Kueue's to place: nothing is steered"
         return None
 
+    def _unreadable(self) -> tuple[Reason, str] | None:
+        """What is wrong with the pod templates. An overlay may be anything, and the API server refuses it by name."""
+        try:
+            self._shapes  # noqa: B018 - kept
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            return Reason.PLACEMENT_PENDING, f"the pod template cannot be read: {error}"
+        return None
+
     def _deployment(self, role: RoleName) -> dict[str, Any] | None:
         return self.observed.deployment(Workload(role, self.number))
 
@@ -315,6 +343,21 @@ class _Group:
 def live_placement(deployment: dict[str, Any] | None) -> Placement | None:
     """The placement that a Deployment's pods were made for, or None."""
     return None if deployment is None else Placement.from_json(_annotation(deployment, PLACEMENT))
+
+
+def consists_of(deployment: dict[str, Any], placement: Placement | None) -> bool:
+    """Whether all pods of a Deployment are made for `placement`, as far as the Deployment controller knows."""
+    status = deployment.get("status", {})
+    return (
+        live_placement(deployment) == placement
+        and int(status.get("observedGeneration", 0)) >= int(deployment["metadata"].get("generation", 1))
+        and int(status.get("updatedReplicas", 0)) >= int(status.get("replicas", 0))
+    )
+
+
+def _hostname(inventory: Inventory, name: str) -> str:
+    node = inventory.node(name)
+    return node.labels.get(HOSTNAME, name) if node is not None else name
 
 
 def _wider_domain(inventory: Inventory, level: PackLevel, domain: str) -> str | None:

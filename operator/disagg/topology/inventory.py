@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -175,6 +176,16 @@ class Inventory:
         """Forget the claim of `group`."""
         self._claims.pop(group, None)
         self._expected.pop(group, None)
+
+    def with_claim(self, group: GroupKey, claim: Claim | None) -> Inventory:
+        """The inventory as it is now, but for another claim of `group`, or none. For one decision: it is to be only read."""
+        view = copy(self)
+        view._claims, view._expected = dict(self._claims), dict(self._expected)  # noqa: SLF001 - its own
+        if claim is None:
+            view.release(group)
+        else:
+            view.claim(group, claim)
+        return view
 
     def domains(self, key: str) -> Mapping[str, Sequence[NodeUse]]:
         """Known nodes by value of the node label `key`, sorted by name."""
