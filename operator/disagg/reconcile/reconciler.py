@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
 
 from disagg.api.names import API_VERSION, KIND, STATUS_MANAGER, TOPOLOGY_MANAGER
@@ -22,7 +23,7 @@ from disagg.assess.packing import WAITING, assess_packing
 from disagg.assess.problem import Problem
 from disagg.build.objects import build, plan
 from disagg.cluster.client import Client
-from disagg.cluster.errors import ConflictError, ForbiddenError, NamespaceTerminatingError
+from disagg.cluster.errors import ConflictError, ForbiddenError, NamespaceTerminatingError, RejectedError
 from disagg.decide.decisions import Decisions
 from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
@@ -39,6 +40,9 @@ PROBLEM_SECONDS = 30.0
 """Until a problem is looked at again that nothing may tell about: a name that is free, a right that was given."""
 PLACEMENT_SECONDS = 10.0
 """Until a group is looked at again that waits for room: others may have gone, and nobody tells."""
+
+
+_log = structlog.stdlib.get_logger("disagg")
 
 
 @dataclass(frozen=True)
@@ -201,9 +205,13 @@ class Reconciler:
                 body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
                 try:
                     await self._client.apply(POD, body, manager=TOPOLOGY_MANAGER)
-                except ConflictError:
-                    # It is gone.
+                except (ConflictError, RejectedError):
+                    # It is gone, or another has its name.
                     continue
+                except ForbiddenError as error:
+                    # Routers pair less well without; nothing else depends on it.
+                    _log.warning("pods are not labelled with their domain", key=str(key), error=str(error))
+                    return
 
     async def _refuse(self, metadata: Metadata, before: Status, problem: Problem) -> Outcome:
         """Say why nothing can be told of the resource, and leave what was told of it before."""
