@@ -75,10 +75,8 @@ def _is_made(
     leader: dict[str, Any] | None, placement: Placement, first: Workload, pods: GroupPods, now: datetime
 ) -> bool:
     """Whether all pods are there, with a node or without."""
-    if leader is None or live_placement(leader) != placement:
-        return False
     known = sum(pods.bound[first.role].values()) + pods.pending[first.role]
-    return known >= int(leader["spec"].get("replicas", 1)) or now - _last_progress(leader) > PATIENCE
+    return _is_begun(leader, placement, known, now)
 
 
 def _is_rolled_out(leader: dict[str, Any] | None, placement: Placement) -> bool:
