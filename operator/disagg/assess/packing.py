@@ -172,7 +172,7 @@ class _Group:
     def _progress(self, wanted: int) -> tuple[Reason, str]:
         bound = sum(self._domains.values())
         domain = next(iter(self._domains), self.decision.current)
-        was_packed = self._was is Reason.PACKED and bound > 0
+        was_packed = self._was == Reason.PACKED and bound > 0
         # Pods that come and go with an autoscaler or a rollout are no news as long as they find their place.
         if (bound < wanted or any(self._pods.pending.values())) and not was_packed:
             return Reason.PLACEMENT_PENDING, f"pods are being placed in {domain}"
