@@ -10,20 +10,28 @@ from typing import Annotated, Any
 
 import typer
 import uvloop
-import yaml
 
 from disagg.api import plain_yaml
 from disagg.api.crd import crd_yaml
 from disagg.api.names import API_VERSION, KIND
-from disagg.api.resource import InvalidSpecError, parse
+from disagg.api.resource import parse
 from disagg.build.objects import build, plan
 from disagg.cluster.errors import ApiError
+from disagg.commands.common import (
+    UNREADABLE,
+    TopologyLevel,
+    TopologyPreset,
+    failure,
+    help_of,
+    level_overrides,
+    resources_in,
+)
+from disagg.commands.topology import topology
 from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
 from disagg.reconcile import log
 from disagg.reconcile.operator import Settings, run
 from disagg.reconcile.pod_groups import PodGroupMode
-from disagg.topology.levels import PRESETS, level_map
 
 _MAX_PORT = 65535
 
@@ -33,6 +41,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.command(help=help_of(topology))(topology)
 
 
 @app.command()
@@ -53,13 +63,11 @@ def render(
     autoscaler has set. The rules of the CRD are the API server's to check: `kubectl apply --dry-run=server` does.
     """
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text()
-        documents = [document for document in yaml.safe_load_all(text) if document]
-        objects = [obj for document in documents for obj in _render(document)]
-    except (OSError, yaml.YAMLError, InvalidSpecError, ValueError, RecursionError) as error:
-        raise _failure(f"{file}: {error}") from error
+        objects = [obj for document in resources_in(file) for obj in _render(document)]
+    except UNREADABLE as error:
+        raise failure(f"{file}: {error}") from error
     if not objects:
-        raise _failure(f"{file}: no {KIND} of {API_VERSION} in it")
+        raise failure(f"{file}: no {KIND} of {API_VERSION} in it")
     sys.stdout.write(plain_yaml.dump(objects, explicit_start=True))
 
 
@@ -81,13 +89,8 @@ def operator(  # noqa: PLR0913 - one parameter an option
     leader_elect: Annotated[
         bool, typer.Option(help="Take turns with other operators by a Lease in POD_NAMESPACE.")
     ] = False,
-    topology_preset: Annotated[
-        str, typer.Option(help=f"Node labels of racks and blocks: {', '.join(sorted(PRESETS))}.")
-    ] = "generic",
-    topology_level: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LEVEL=KEY", help="Node label of a level, over the preset's; may be repeated."),
-    ] = None,
+    topology_preset: TopologyPreset = "generic",
+    topology_level: TopologyLevel = None,
     pod_group: Annotated[
         PodGroupMode,
         typer.Option(help="Pack groups that must be packed by PodGroup: where it works, or as said."),
@@ -99,11 +102,7 @@ def operator(  # noqa: PLR0913 - one parameter an option
         raise typer.BadParameter(
             f"--http-address {http_address}: HOST:PORT is expected, such as 0.0.0.0:8080"
         )
-    levels = dict(_level(text) for text in topology_level or ())
-    try:
-        level_map(topology_preset, levels)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    levels = level_overrides(topology_preset, topology_level)
     log.configure(log_level, log_format)
     settings = Settings(
         namespaces=tuple(namespace or ()),
@@ -119,33 +118,12 @@ def operator(  # noqa: PLR0913 - one parameter an option
     try:
         uvloop.run(run(settings))
     except (ApiError, OSError) as error:
-        raise _failure(str(error)) from error
+        raise failure(str(error)) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(0) from None
 
 
-def _level(text: str) -> tuple[str, str]:
-    level, found, key = text.partition("=")
-    if not found or not key:
-        raise typer.BadParameter(
-            f"--topology-level {text}: LEVEL=KEY is expected, such as rack=example.com/rack"
-        )
-    return level, key
-
-
-def _failure(message: str) -> typer.Exit:
-    """Tell on standard error what went wrong. An exception of typer would show as a traceback."""
-    typer.echo(f"Error: {message}", err=True)
-    return typer.Exit(1)
-
-
-def _render(document: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - whatever the file holds
-    if (
-        not isinstance(document, dict)
-        or document.get("kind") != KIND
-        or document.get("apiVersion") != API_VERSION
-    ):
-        return []
+def _render(document: dict[str, Any]) -> list[dict[str, Any]]:
     resource = parse(document)
     decisions = plan(resource, Observed(resource.metadata.name), Environment(), datetime.now(UTC))
     objects = build(resource, decisions)

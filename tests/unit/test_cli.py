@@ -121,3 +121,40 @@ def test_the_operator_refuses_a_bad_option(option: tuple[str, str]) -> None:
     result = run("operator", *option)
     assert result.exit_code == 2
     assert option[0] in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--level", "shelf"), "--level shelf: use host, rack, block, zone, or a node label"),
+        (("--topology-preset", "none"), "topology preset 'none' is unknown"),
+        (("--topology-level", "rack"), "--topology-level rack: LEVEL=KEY is expected"),
+        (("--topology-level", "row=a/b"), "topology level 'row' is unknown"),
+        (("--svg", "a.svg", "--fits", "b.yaml"), "--svg draws the cluster as it is"),
+    ],
+)
+def test_topology_refuses_a_bad_option(arguments: tuple[str, ...], message: str) -> None:
+    result = run("topology", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_topology_says_what_is_wrong_with_a_file() -> None:
+    for text, message in (("a: [", "line 1"), ("kind: Pod", "no DisaggregatedInference"), ("", "-: no ")):
+        result = run("topology", "--fits", "-", given=text)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert message in result.output
+
+
+def test_topology_without_a_cluster_says_how_to_name_one(tmp_path: Path) -> None:
+    environment = {"KUBECONFIG": str(tmp_path / "none"), "KUBERNETES_SERVICE_HOST": ""}
+    result = CliRunner().invoke(app, ["topology"], env=environment)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.output.startswith("Error: no cluster is configured: set KUBECONFIG")
+
+
+def test_help_of_topology_is_in_whole_paragraphs() -> None:
+    assert (
+        "Read with the credentials of KUBECONFIG or of the pod, which need"
+        in run("topology", "--help").output
+    )

@@ -1,0 +1,1 @@
+"""Commands of `disagg` that are more than a few lines."""
