@@ -41,6 +41,8 @@ looks again after ten seconds."""
 _SILENT_SECONDS: Final = 45.0
 """As above for a group whose pods nobody has said anything about."""
 _POLL_SECONDS: Final = 0.5
+_REQUEST_SECONDS: Final = 60.0
+"""A whole collection is deleted by one request."""
 _WRITERS: Final = 4
 _AT_ONCE: Final = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
@@ -170,7 +172,7 @@ class Placement:
             WaitError: If pods of a batch do not go away.
         """
         self._groups = {method: [] for method in methods}
-        with ApiClient(self._cluster.layout, self._cluster.server) as api:
+        with self._api() as api:
             for first in range(0, len(trials), self._pools):
                 batch = trials[first : first + self._pools]
                 self._fill(api, batch)
@@ -210,11 +212,14 @@ class Placement:
                 return list(groups.values())
             time.sleep(_POLL_SECONDS)
 
+    def _api(self) -> ApiClient:
+        return ApiClient(self._cluster.layout, self._cluster.server, timeout=_REQUEST_SECONDS)
+
     def _create(self, objects: Iterable[tuple[str, Object]]) -> None:
         items = list(objects)
 
         def create(part: Sequence[tuple[str, Object]]) -> None:
-            with ApiClient(self._cluster.layout, self._cluster.server) as api:
+            with self._api() as api:
                 for path, manifest in part:
                     api.create(path, manifest)
 

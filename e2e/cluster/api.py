@@ -16,14 +16,19 @@ class ApiClient:
     """Sends requests as the cluster's administrator.
 
     Use it as a context manager, which closes the connection.
+
+    Args:
+        layout: The state folder.
+        server: URL of the API server.
+        timeout: Seconds that a request may take.
     """
 
-    def __init__(self, layout: Layout, server: str) -> None:
+    def __init__(self, layout: Layout, server: str, *, timeout: float = _TIMEOUT_SECONDS) -> None:
         context = ssl.create_default_context(cafile=layout.certificate("ca"))
         context.load_cert_chain(layout.certificate("admin"), layout.key("admin"))
         address = urlsplit(server)
         self._connection = HTTPSConnection(
-            address.hostname or "", address.port, timeout=_TIMEOUT_SECONDS, context=context
+            address.hostname or "", address.port, timeout=timeout, context=context
         )
 
     def __enter__(self) -> Self:
