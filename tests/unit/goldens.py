@@ -1,4 +1,4 @@
-"""The pod templates of three resources, as each revision of the renderer made them, and the hashes of their inputs.
+"""The pod templates of some resources, as each revision of the renderer made them, and the hashes of their inputs.
 
 `python -m tests.unit.goldens` writes the folder of the present `RENDER_REVISION`, unless there is one.
 """
@@ -10,12 +10,19 @@ from typing import Any
 
 import yaml
 
+from disagg.api.names import RoleName
 from disagg.api.resource import DisaggregatedInference
+from disagg.api.spec import PackMode
+from disagg.build.placement import placed
 from disagg.build.pod_template import RENDER_REVISION, pod_templates
+from disagg.decide.decisions import GroupDecision, Mechanism, Placement
 from tests.unit.resources import SMG, resource
 
 REVISIONS = Path(__file__).parent / "golden"
 FOLDER = REVISIONS / f"revision-{RENDER_REVISION}"
+
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_OWN_TERM = {"weight": 1, "podAffinityTerm": {"topologyKey": "example.com/cell", "labelSelector": {}}}
 
 EXAMPLES: dict[str, DisaggregatedInference] = {
     "smallest": resource(),
@@ -67,12 +74,44 @@ EXAMPLES: dict[str, DisaggregatedInference] = {
             "decode": {"args": ["--disaggregation-mode=decode"]},
         }
     ),
+    "packed": resource(
+        decode={"podTemplate": {"spec": {"affinity": {"podAffinity": {_PREFERRED: [_OWN_TERM]}}}}},
+        topologyConstraint={"packDomain": "rack"},
+    ),
+    "packed-required": resource(
+        groups=2,
+        decode={"podTemplate": {"spec": {"topologySpreadConstraints": []}}},
+        topologyConstraint={"packDomain": "rack", "mode": "Required"},
+    ),
 }
 
+PLACEMENTS: dict[str, Placement] = {
+    "packed": Placement(
+        key="example.com/rack",
+        mode=PackMode.PREFERRED,
+        mechanism=Mechanism.POD_AFFINITY,
+        first=RoleName.DECODE,
+        domain="rack-a",
+        wider_key="example.com/row",
+        wider_domain="row-1",
+        nodes=("gpu-1", "gpu-2"),
+    ),
+    "packed-required": Placement(
+        key="example.com/rack",
+        mode=PackMode.REQUIRED,
+        mechanism=Mechanism.POD_GROUP,
+        first=RoleName.DECODE,
+        domain="rack-a",
+    ),
+}
+"""Where the first group of an example is packed. It is a part of the inputs of a template."""
 
-def rendered(example: DisaggregatedInference) -> dict[str, Any]:
-    """The pod templates of a resource and the hashes of their inputs, by role."""
-    templates = pod_templates(example)
+
+def rendered(name: str) -> dict[str, Any]:
+    """The pod templates of an example and the hashes of their inputs, by role."""
+    example = EXAMPLES[name]
+    groups = {0: GroupDecision(PLACEMENTS[name])} if name in PLACEMENTS else {}
+    templates = placed(example, pod_templates(example), groups)
     return {
         "inputs": {str(role): template.inputs for role, template in templates.items()},
         "templates": {str(role): template.body for role, template in templates.items()},
@@ -89,8 +128,8 @@ class _Dumper(yaml.SafeDumper):
 
 def main() -> None:
     FOLDER.mkdir(parents=True)
-    for name, example in EXAMPLES.items():
-        text = yaml.dump(rendered(example), Dumper=_Dumper, sort_keys=False, width=120)
+    for name in EXAMPLES:
+        text = yaml.dump(rendered(name), Dumper=_Dumper, sort_keys=False, width=120)
         (FOLDER / f"{name}.yaml").write_text(text)
 
 

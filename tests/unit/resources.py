@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from copy import deepcopy
+from datetime import UTC, datetime
 from typing import Any
 
 from disagg.api.names import FIELD_MANAGER, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference, parse
-from disagg.build.objects import build
+from disagg.build.objects import build, plan
 from disagg.build.pod_template import pod_templates
-from disagg.decide.decide import decide
+from disagg.decide.environment import Environment
 from disagg.decide.observed import ObjectKey, Observed, key_of
 
 SMALLEST: dict[str, Any] = {
@@ -53,7 +54,7 @@ def objects(
 ) -> dict[ObjectKey, dict[str, Any]]:
     """The objects that a resource becomes, by kind and name."""
     observed = observed or Observed(wanted.metadata.name)
-    decisions = decide(wanted, observed, pod_templates(wanted))
+    decisions = plan(wanted, observed, Environment(), datetime(2026, 1, 1, tzinfo=UTC))
     return {key_of(obj): obj for obj in build(wanted, decisions)}
 
 

@@ -33,6 +33,8 @@ _OVERLAYS = st.sampled_from(
         {"spec": {"containers": [{"name": "sidecar", "image": "sidecar:1"}]}},
         {"spec": {"volumes": [{"name": "models", "emptyDir": {}}], "terminationGracePeriodSeconds": None}},
         {"spec": {"containers": [{"name": "engine", "image": "mine:1", "livenessProbe": None}]}},
+        {"spec": {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}},
+        {"spec": {"schedulerName": "another"}},
     ]
 )
 
@@ -102,6 +104,14 @@ def _routers(kinds: list[str]) -> SearchStrategy[dict[str, Any]]:
     )
 
 
+_KEYS = st.sampled_from(["example.com/rack", "topology.kubernetes.io/zone", "nvidia.com/gpu.clique"])
+_TOPOLOGY_CONSTRAINTS = _block(
+    {"packDomain": st.sampled_from(["host", "rack", "block", "zone"]) | _KEYS},
+    mode=st.sampled_from(["Preferred", "Required"]),
+    levels=_block(host=_KEYS, rack=_KEYS, block=_KEYS, zone=_KEYS),
+)
+
+
 @st.composite
 def specs(draw: DrawFn) -> dict[str, Any]:
     """A spec that the API server would take."""
@@ -132,6 +142,7 @@ def specs(draw: DrawFn) -> dict[str, Any]:
             router=_routers(["vllm-router", "none", *(["smg"] if custom else [])]),
             rollout=_rollouts(),
             groups=st.integers(1, 3),
+            topologyConstraint=_TOPOLOGY_CONSTRAINTS,
             paused=st.booleans(),
         )
     )

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from disagg.api.names import RoleName
-from disagg.api.status import Reason
-from disagg.assess.role import RoleAssessment, assess_role
+from disagg.api.status import Reason, RoleStatus
+from disagg.assess.role import RoleAssessment, assess_role, over_groups
 from tests.unit.resources import overlaid, running
 
 
@@ -215,3 +215,61 @@ def test_a_ready_role_that_rolls_out_again_is_not_ready() -> None:
 
 def test_a_ready_role_that_goes_to_zero_stays_ready() -> None:
     assert judged(running("prefill", 0), minimum=1, was_ready=True).reason is Reason.SCALED_TO_ZERO
+
+
+# Several groups
+
+
+def role(reason: Reason, message: str = "", ready: int = 0, desired: int = 2) -> RoleAssessment:
+    counts = RoleStatus(
+        desired_replicas=desired, ready_replicas=ready, updated_replicas=desired, ready=f"{ready}/{desired}"
+    )
+    return RoleAssessment(reason, message, counts)
+
+
+READY = role(Reason.READY, "2 of 2 prefill pods are ready", ready=2)
+ASLEEP = role(Reason.SCALED_TO_ZERO, "prefill is scaled to 0", desired=0)
+ROLLING = role(Reason.ROLLING_OUT, "it rolls")
+GIVEN_UP = role(Reason.PROGRESS_DEADLINE_EXCEEDED, "it has given up", ready=1)
+ABSENT = RoleAssessment(Reason.PROGRESSING, "it does not exist yet")
+
+
+@pytest.mark.parametrize(
+    ("groups", "reason", "message", "counts"),
+    [
+        pytest.param([ROLLING], Reason.ROLLING_OUT, "it rolls", "0/2", id="one"),
+        pytest.param(
+            [READY, READY], Reason.READY, "4 of 4 pods are ready in 2 groups", "4/4", id="all are ready"
+        ),
+        pytest.param([READY, ROLLING], Reason.ROLLING_OUT, "group 1: it rolls", "2/4", id="one rolls out"),
+        pytest.param(
+            [ROLLING, READY, GIVEN_UP],
+            Reason.PROGRESS_DEADLINE_EXCEEDED,
+            "group 0: it rolls; group 2: it has given up",
+            "3/6",
+            id="one has given up",
+        ),
+        pytest.param(
+            [READY, ABSENT], Reason.PROGRESSING, "group 1: it does not exist yet", "2/2", id="one is new"
+        ),
+        pytest.param(
+            [ABSENT, ABSENT],
+            Reason.PROGRESSING,
+            "group 0: it does not exist yet; group 1: it does not exist yet",
+            None,
+            id="all are new",
+        ),
+        pytest.param(
+            [ASLEEP, ASLEEP], Reason.SCALED_TO_ZERO, "prefill is scaled to 0", "0/0", id="all sleep"
+        ),
+        pytest.param(
+            [ASLEEP, READY], Reason.READY, "2 of 2 pods are ready in 2 groups", "2/2", id="one sleeps"
+        ),
+    ],
+)
+def test_a_role_is_as_good_as_in_the_worst_group(
+    groups: list[RoleAssessment], reason: Reason, message: str, counts: str | None
+) -> None:
+    found = over_groups(groups)
+    assert (found.reason, found.message) == (reason, message)
+    assert (found.status.ready if found.status else None) == counts

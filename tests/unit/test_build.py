@@ -163,6 +163,34 @@ def test_an_autoscaler_reads_the_signal_of_its_group() -> None:
     assert spec["scaleTargetRef"]["name"] == "llama-prefill-1"
 
 
+def test_groups_are_packed_each_for_itself() -> None:
+    packed = objects(resource(groups=2, topologyConstraint={"packDomain": "rack"}))
+    for role in ENGINE_ROLES:
+        for name, number in ((f"llama-{role}", "0"), (f"llama-{role}-1", "1")):
+            pod = packed["Deployment", name]["spec"]["template"]
+            term, *_ = pod["spec"]["affinity"]["podAffinity"][
+                "preferredDuringSchedulingIgnoredDuringExecution"
+            ]
+            selector = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
+            assert selector["disagg.dev/group"] == number
+            assert pod["metadata"]["labels"].items() >= selector.items()
+
+
+def test_a_constraint_changes_no_other_object() -> None:
+    free, packed = objects(resource()), objects(resource(topologyConstraint={"packDomain": "rack"}))
+    changed = {key for key in free if free[key] != packed[key]}
+    assert changed == {("Deployment", f"llama-{role}") for role in ENGINE_ROLES}
+    assert packed.keys() == free.keys()
+
+
+def test_a_new_group_that_is_packed_begins_with_its_minimum() -> None:
+    """The autoscaler would bring the rest when the first pods have their places."""
+    prefill = {"autoscaling": {"minReplicas": 3, "maxReplicas": 8}}
+    assert "replicas" not in deployment(prefill=prefill)["spec"]
+    packed = deployment(prefill=prefill, topologyConstraint={"packDomain": "rack"})
+    assert packed["spec"]["replicas"] == 3
+
+
 # Services
 
 
@@ -576,4 +604,6 @@ def test_a_role_has_an_autoscaler_or_a_count_but_never_both(wanted: Disaggregate
     for role in (RoleName.PREFILL, RoleName.DECODE):
         name = f"{wanted.metadata.name}-{role}"
         scaled = ("HorizontalPodAutoscaler", name) in made
-        assert not (scaled and "replicas" in made["Deployment", name]["spec"])
+        # What is packed begins with the minimum of its autoscaler.
+        is_packed = wanted.spec.topology_constraint is not None
+        assert is_packed or not (scaled and "replicas" in made["Deployment", name]["spec"])

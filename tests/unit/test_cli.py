@@ -42,6 +42,19 @@ def test_render_prints_objects_that_can_be_applied_before_their_owner_exists() -
     assert not [obj for obj in rendered(yaml.dump(raw())) if "ownerReferences" in obj["metadata"]]
 
 
+def test_render_packs_by_affinity_where_no_cluster_is_seen() -> None:
+    text = yaml.dump(raw(topologyConstraint={"packDomain": "rack", "mode": "Required"}))
+    (pod,) = [
+        obj["spec"]["template"]["spec"]
+        for obj in rendered(text)
+        if (obj["kind"], obj["metadata"]["name"]) == ("Deployment", "llama-decode")
+    ]
+    assert pod["affinity"].keys() == {"podAffinity"}
+    (term,) = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "topology.kubernetes.io/rack"
+    assert "schedulingGroup" not in pod
+
+
 def test_render_reads_a_file(tmp_path: Path) -> None:
     file = tmp_path / "llama.yaml"
     file.write_text(yaml.dump(raw()))
@@ -158,3 +171,19 @@ def test_help_of_topology_is_in_whole_paragraphs() -> None:
         "Read with the credentials of KUBECONFIG or of the pod, which need"
         in run("topology", "--help").output
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--topology-preset", "azure"), "topology preset 'azure' is unknown: use one of coreweave, "),
+        (("--topology-level", "row=a/b"), "topology level 'row' is unknown: use one of host, "),
+        (("--topology-level", "rack"), "--topology-level rack: LEVEL=KEY is expected"),
+        (("--topology-level", "rack="), "--topology-level rack=: LEVEL=KEY is expected"),
+        (("--pod-group", "perhaps"), "--pod-group"),
+    ],
+)
+def test_the_operator_refuses_levels_that_it_does_not_know(options: tuple[str, ...], message: str) -> None:
+    result = run("operator", *options)
+    assert result.exit_code == 2
+    assert message in result.output

@@ -85,3 +85,38 @@ def test_another_reason_to_be_ready_is_no_event() -> None:
 )
 def test_other_conditions_are_no_events(kind: ConditionType) -> None:
     assert events(NONE, status(**{kind: "True Ready"})) == []
+
+
+PACKED = status(Packed="True Packed")
+PENDING = status(Packed="Unknown PlacementPending")
+SPLIT = status(Packed="False Split")
+FULL = status(Packed="False InsufficientDomainCapacity")
+MOVING = status(Packed="False ConstraintChanged")
+ASLEEP = status(Packed="True ScaledToZero")
+ANYWHERE = status(Packed="True NoTopologyConstraint")
+
+PACKED_EVENT = Event("Normal", "Packed", "Packed for Packed")
+SPLIT_EVENT = Event("Warning", "Split", "Packed for Split")
+FULL_EVENT = Event("Warning", "InsufficientDomainCapacity", "Packed for InsufficientDomainCapacity")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        pytest.param(NONE, PENDING, [], id="it is new"),
+        pytest.param(PENDING, PACKED, [PACKED_EVENT], id="it is packed"),
+        pytest.param(PACKED, SPLIT, [SPLIT_EVENT], id="it is split"),
+        pytest.param(SPLIT, FULL, [FULL_EVENT], id="it is worse"),
+        pytest.param(FULL, PACKED, [PACKED_EVENT], id="it is packed again"),
+        pytest.param(PACKED, MOVING, [], id="the user moves it"),
+        pytest.param(MOVING, PACKED, [PACKED_EVENT], id="it has moved"),
+        pytest.param(PACKED, ASLEEP, [], id="it is put to sleep"),
+        pytest.param(ASLEEP, PENDING, [], id="it is woken"),
+        pytest.param(ASLEEP, PACKED, [], id="it is packed as it was"),
+        pytest.param(PACKED, ANYWHERE, [], id="it may run anywhere"),
+        pytest.param(NONE, ANYWHERE, [], id="it has always run anywhere"),
+    ],
+)
+def test_events_tell_of_where_groups_are(before: Status, after: Status, expected: list[Event]) -> None:
+    assert events(before, after) == expected
+    assert events(after, after) == []

@@ -9,11 +9,16 @@ import pytest
 import yaml
 
 from disagg.api.names import RENDER_REVISION, TEMPLATE_INPUTS, RoleName, Workload
+from disagg.api.spec import PackMode
+from disagg.build.objects import build
+from disagg.build.placement import placed
 from disagg.build.pod_template import pod_templates
-from disagg.decide.decisions import Template
+from disagg.decide.decide import decide
+from disagg.decide.decisions import GroupDecision, Placement, Template
+from disagg.decide.observed import key_of
 from disagg.decide.template import choose_template
 from tests.unit import goldens
-from tests.unit.resources import live, managed, objects, overlaid, resource
+from tests.unit.resources import live, managed, objects, observed, overlaid, resource
 
 # What a revision renders
 
@@ -26,7 +31,7 @@ def test_the_present_revision_has_golden_templates() -> None:
 @pytest.mark.parametrize("name", goldens.EXAMPLES)
 def test_a_revision_renders_what_it_has_always_rendered(name: str) -> None:
     golden = yaml.safe_load((goldens.FOLDER / f"{name}.yaml").read_text())
-    assert golden["templates"] == goldens.rendered(goldens.EXAMPLES[name])["templates"], (
+    assert golden["templates"] == goldens.rendered(name)["templates"], (
         "pods are rendered in another way: raise RENDER_REVISION and add a golden folder"
         " (`python -m tests.unit.goldens`), or every model restarts with the next release"
     )
@@ -37,7 +42,7 @@ def test_a_revision_renders_what_it_has_always_rendered(name: str) -> None:
 )
 def test_the_hash_of_the_inputs_is_the_same_in_each_revision(file: Path) -> None:
     golden = yaml.safe_load(file.read_text())
-    assert golden["inputs"] == goldens.rendered(goldens.EXAMPLES[file.stem])["inputs"], (
+    assert golden["inputs"] == goldens.rendered(file.stem)["inputs"], (
         "resources that nobody has changed would look changed, and every model restart with the next release:"
         " keep what is hashed, and leave defaults out of it"
     )
@@ -196,3 +201,52 @@ def test_the_status_of_a_deployment_is_nobodys_change() -> None:
     reported = deepcopy(LIVE)
     reported["metadata"]["managedFields"].append(entry)
     assert choose_template(NEWER, reported) == MADE
+
+
+# Where a group is packed is a part of what its pods are made from
+
+PLACED = goldens.PLACEMENTS["packed"]
+DECODE = Workload(RoleName.DECODE)
+
+
+def packed(placement: Placement) -> Template:
+    """The template of a group that is packed, as this release renders it."""
+    wanted = goldens.EXAMPLES["packed"]
+    return placed(wanted, pod_templates(wanted), {0: GroupDecision(placement)})[DECODE]
+
+
+def packed_deployment(placement: Placement) -> dict[str, Any]:
+    """Its Deployment, as this release has applied it."""
+    wanted = goldens.EXAMPLES["packed"]
+    decisions = decide(wanted, observed(), {DECODE: packed(placement)}, {0: GroupDecision(placement)})
+    return live({key_of(obj): obj for obj in build(wanted, decisions)}["Deployment", "llama-decode"])
+
+
+def test_another_release_keeps_the_template_of_a_group_that_stays() -> None:
+    made = packed(PLACED)
+    assert choose_template(by_another_release(made, 1), packed_deployment(PLACED)) == made
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(PLACED, domain="rack-b"),
+        replace(PLACED, mode=PackMode.REQUIRED),
+        replace(PLACED, nodes=()),
+        replace(PLACED, moves=1),
+    ],
+    ids=str,
+)
+def test_a_group_that_moves_takes_the_template_of_this_release(other: Placement) -> None:
+    newer = by_another_release(packed(other), 1)
+    assert choose_template(newer, packed_deployment(PLACED)) == newer
+
+
+def test_a_group_that_is_no_longer_packed_takes_the_template_of_this_release() -> None:
+    newer = by_another_release(pod_templates(goldens.EXAMPLES["packed"])[DECODE], 1)
+    assert choose_template(newer, packed_deployment(PLACED)) == newer
+
+
+def test_a_group_that_is_packed_for_the_first_time_takes_the_template_of_this_release() -> None:
+    newer = by_another_release(packed(PLACED), 1)
+    assert choose_template(newer, live(objects(resource())["Deployment", "llama-decode"])) == newer

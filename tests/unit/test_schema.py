@@ -11,6 +11,8 @@ from pydantic import BaseModel, Field
 
 from disagg.api.crd import crd, crd_yaml
 from disagg.api.schema import ALLOWED, NotStructuralError, structural_schema
+from disagg.api.status import MAX_DOMAINS
+from disagg.topology.levels import Level
 
 CRD_FILE = Path(__file__).parents[2] / "crds" / "disagg.dev_disaggregatedinferences.yaml"
 SCHEMA: dict[str, Any] = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -114,6 +116,25 @@ DEFAULTS = {
 
 def test_only_defaults_that_never_change_are_in_the_schema() -> None:
     assert {path: node["default"] for path, node in walk(SCHEMA) if "default" in node} == DEFAULTS
+
+
+def test_the_levels_of_a_resource_are_those_that_packing_knows() -> None:
+    levels = at(".spec.topologyConstraint.levels")["properties"]
+    assert list(levels) == list(Level)
+    # A literal of the schema: the default of an empty block would be written into each resource.
+    assert "default" not in at(".spec.topologyConstraint.levels")
+
+
+def test_the_rule_for_pack_domains_names_each_level_and_the_keys_of_its_map() -> None:
+    (rule,) = at(".spec.topologyConstraint")["x-kubernetes-validations"]
+    assert f"self.packDomain in {[str(level) for level in Level]}" in rule["rule"]
+    assert at(".spec.topologyConstraint.levels.rack")["pattern"] in rule["rule"]
+    assert rule["fieldPath"] == ".packDomain"
+
+
+def test_pods_by_domain_are_bounded() -> None:
+    for role in ("prefill", "decode"):
+        assert at(f".status.groups[].{role}")["maxProperties"] == MAX_DOMAINS
 
 
 def test_pod_templates_take_any_field() -> None:

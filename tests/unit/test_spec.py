@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from disagg.api.resource import DisaggregatedInference, InvalidSpecError, parse
-from disagg.api.spec import EngineKind, ServiceType
+from disagg.api.spec import EngineKind, PackMode, ServiceType
 from tests.unit import strategies
 from tests.unit.resources import raw, resource
 
@@ -62,6 +62,18 @@ def test_replicas_stay_unset(role: str) -> None:
         ({"accelerator": {"resource": "gpu"}}, "spec.accelerator.resource", "'gpu'"),
         ({"router": {"service": {"port": 65536}}}, "spec.router.service.port", "65536"),
         ({"groups": 101}, "spec.groups", "101"),
+        ({"topologyConstraint": {}}, "spec.topologyConstraint.packDomain", "{}"),
+        ({"topologyConstraint": {"packDomain": "row"}}, "spec.topologyConstraint.packDomain", "'row'"),
+        (
+            {"topologyConstraint": {"packDomain": "rack", "mode": "Strict"}},
+            "spec.topologyConstraint.mode",
+            "'Strict'",
+        ),
+        (
+            {"topologyConstraint": {"packDomain": "rack", "levels": {"rack": "rack"}}},
+            "spec.topologyConstraint.levels.rack",
+            "'rack'",
+        ),
     ],
 )
 def test_a_refusal_names_the_field_and_the_value(spec: dict[str, Any], field: str, value: str) -> None:
@@ -69,6 +81,29 @@ def test_a_refusal_names_the_field_and_the_value(spec: dict[str, Any], field: st
         resource(**spec)
     assert str(refused.value).startswith(f"{field}: ")
     assert str(refused.value).endswith(f"(is {value})")
+
+
+@pytest.mark.parametrize(
+    "domain",
+    ["host", "rack", "block", "zone", "example.com/rack", "a/b", "nvidia.com/gpu.clique", "a.b-c/D_e.f"],
+)
+def test_a_pack_domain_is_a_level_or_the_key_of_a_label(domain: str) -> None:
+    constraint = resource(topologyConstraint={"packDomain": domain}).spec.topology_constraint
+    assert constraint is not None
+    assert (constraint.pack_domain, constraint.mode) == (domain, PackMode.PREFERRED)
+
+
+@pytest.mark.parametrize(
+    "domain", ["", "Rack", "rack ", "/rack", "example.com/", "Example.com/rack", "a/b/c", "a/b\n", "-a/b"]
+)
+def test_other_pack_domains_are_refused(domain: str) -> None:
+    with pytest.raises(InvalidSpecError, match=r"^spec\.topologyConstraint\.packDomain: "):
+        resource(topologyConstraint={"packDomain": domain})
+
+
+def test_without_a_constraint_pods_run_anywhere() -> None:
+    assert resource().spec.topology_constraint is None
+    assert resource().spec.groups == 1
 
 
 def test_a_refusal_names_each_field() -> None:

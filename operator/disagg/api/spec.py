@@ -229,7 +229,7 @@ class TopologyConstraint(Block):
     @field_validator("pack_domain")
     @classmethod
     def _is_a_level_or_a_key(cls, value: str) -> str:
-        if value not in ("host", "rack", "block", "zone") and not re.match(_LABEL_KEY, value):
+        if value not in ("host", "rack", "block", "zone") and not re.fullmatch(_LABEL_KEY, value):
             raise ValueError("use host, rack, block, zone, or the key of a node label with its prefix")
         return value
 

@@ -58,7 +58,7 @@ class ClusterState:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._unless_forbidden(nodes, _Nodes(self))),
-                group.create_task(self._unless_forbidden(pods, _Pods(self))),
+                group.create_task(self._unless_forbidden(pods, _Pods(self, self._pods_listed))),
             ]
             done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             # What ends has been forbidden, or has raised.
@@ -68,11 +68,15 @@ class ClusterState:
             error = next(iter(done)).result()
             _log.warning("nodes are not looked at: placement goes by affinity alone", error=str(error))
             self.inventory, self.own = Inventory(knows_nodes=False), OwnPods()
+            self._pods_listed.clear()
             self._nodes_listed.set()
-            self._pods_listed.set()
-            for namespace in namespaces or [""]:
+            sinks = {namespace: _Pods(self, asyncio.Event()) for namespace in namespaces or [""]}
+            for namespace, sink in sinks.items():
                 own = Reflector(client, POD, namespace=namespace, field_selector=_RUNNING)
-                group.create_task(own.run(_Pods(self)))
+                group.create_task(own.run(sink))
+            for sink in sinks.values():
+                await sink.listed.wait()
+            self._pods_listed.set()
 
     async def _unless_forbidden(self, reflector: Reflector, sink: _Nodes | _Pods) -> ForbiddenError:
         try:
@@ -122,6 +126,7 @@ class _Nodes:
 @dataclass
 class _Pods:
     state: ClusterState
+    listed: asyncio.Event
     uids: set[str] = field(default_factory=set)
 
     def put(self, obj: Object) -> None:
@@ -137,7 +142,7 @@ class _Pods:
         # Of several namespaces each has a sink of its own, and drops no pod of another.
         for uid in self.uids - uids:
             self._forget(uid)
-        self.state._pods_listed.set()  # noqa: SLF001 - this is a part of it
+        self.listed.set()
 
     def _forget(self, uid: str) -> None:
         self.uids.discard(uid)
