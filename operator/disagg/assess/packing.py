@@ -14,6 +14,7 @@ from disagg.decide.decisions import GroupDecision
 from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
 from disagg.decide.placement import consists_of, live_placement
+from disagg.topology.capacity import DomainFit
 from disagg.topology.choice import describe
 from disagg.topology.groups import GroupKey, GroupPods
 
@@ -140,7 +141,24 @@ class _Group:
                 Reason.INSUFFICIENT_DOMAIN_CAPACITY,
                 f"{lacking}: no node that its pods may run on is ready",
             )
+        if best is None and shown.fits_minimum and self._is_ending:
+            # They wait for the pods that they replace.
+            return None
+        if best is None and shown.fits_minimum and self._is_broken_up(shown):
+            cure = "but not in one piece: scale the role with the smaller pods down until the others run, and up again"
+            return Reason.INSUFFICIENT_DOMAIN_CAPACITY, f"{lacking}: {shown.domain} has room for all, {cure}"
         return Reason.INSUFFICIENT_DOMAIN_CAPACITY, f"{lacking}: {describe(shown)}"
+
+    @property
+    def _is_ending(self) -> bool:
+        return any(sum(nodes.values()) for nodes in self._pods.terminating.values())
+
+    def _is_broken_up(self, fit: DomainFit) -> bool:
+        """Whether small pods have taken the room of large ones, as when both roles were replaced at once."""
+        return any(
+            self._pods.unschedulable[role] and self._pods.bound[role] and not fit.headroom.get(role, 0)
+            for role in ENGINE_ROLES
+        )
 
     def _move(self) -> tuple[Reason, str] | None:
         moving = [role for role in ENGINE_ROLES if self._domains and self._differs(role)]

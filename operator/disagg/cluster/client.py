@@ -127,12 +127,6 @@ class Client:
         head = {"apiVersion": resource.api_version, "kind": resource.kind}
         return [head | item for item in (answer or {}).get("items") or []]
 
-    async def is_served(self, resource: ResourceType) -> bool:
-        """Whether the API server serves this kind in this version."""
-        path = f"/apis/{resource.api_version}" if resource.group else f"/api/{resource.api_version}"
-        answer = await self._request("get", "GET", path, missing_ok=True)
-        return any(found["name"] == resource.plural for found in (answer or {}).get("resources", []))
-
     async def list_page(self, resource: ResourceType, namespace: str, query: dict[str, str]) -> Object:
         """A list as the API server sends it: a page if `query` has a limit, and items without their type."""
         return await self._request("list", "GET", resource.path(namespace), query) or {}

@@ -157,7 +157,8 @@ class _Group:
         min_count = 1 if running else max(sum(self.desired.values()) or sum(self._minimum.values()), 1)
         current = self._current if self._bound else steered
         claim = None
-        if placement is not None and current is not None:
+        # What does not fit takes no room from others that do.
+        if placement is not None and current is not None and best is None:
             pods = {role: (self._shapes[role], count) for role, count in self.desired.items()}
             claim = Claim(placement.key, current, pods)
         return GroupDecision(
@@ -178,8 +179,9 @@ class _Group:
             nodes = tuple(sorted(_hostname(inventory, name) for name in planned))
             wider = _wider_domain(inventory, level, domain)
         mechanism = Mechanism.POD_AFFINITY
-        # A PodGroup's constraint is hard, and no pod that would rather run elsewhere than wait can leave it.
-        if self.constraint.mode is PackMode.REQUIRED and self.environment.pod_groups:
+        # A PodGroup's constraint is hard: no pod that would rather run elsewhere than wait can leave it. And for one the
+        # scheduler takes the fullest domain, in which a group that grows would soon wait.
+        if self.constraint.mode is PackMode.REQUIRED and self.environment.pod_groups and not self._grows:
             mechanism = Mechanism.POD_GROUP
         return Placement(
             key=level.key,
@@ -234,6 +236,11 @@ class _Group:
         return (
             self.desired[role] if autoscaling is None else max(self.desired[role], autoscaling.max_replicas)
         )
+
+    @property
+    def _grows(self) -> bool:
+        bounds = [getattr(self.resource.spec, role).autoscaling for role in ENGINE_ROLES]
+        return any(bound is not None and bound.max_replicas > bound.min_replicas for bound in bounds)
 
     @cached_property
     def _shapes(self) -> dict[RoleName, PodShape]:

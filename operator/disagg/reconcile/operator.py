@@ -107,7 +107,9 @@ class _Operator:
 
     async def _reconcile_all(self, client: Client) -> None:
         """Reconcile, once nodes and pods are known: a decision about racks before that would be a guess."""
-        pod_groups = await offers_pod_groups(client, self.settings.pod_group)
+        pod_groups = await offers_pod_groups(
+            client, self.settings.pod_group, next(iter(self.settings.namespaces), "default")
+        )
         await self.state.known()
         reconciler = Reconciler(client, self.state, levels=self.levels, pod_groups=pod_groups)
         async with asyncio.TaskGroup() as group:

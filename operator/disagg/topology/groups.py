@@ -109,6 +109,7 @@ def _is_unschedulable(status: Mapping[str, Any]) -> bool:
     return any(
         condition["type"] == "PodScheduled"
         and condition["status"] == "False"
-        and condition.get("reason") == "Unschedulable"
+        # Of a PodGroup whose nodes have lost or changed their labels it says SchedulerError.
+        and condition.get("reason") in ("Unschedulable", "SchedulerError")
         for condition in status.get("conditions") or ()
     )
