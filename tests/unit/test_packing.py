@@ -77,8 +77,8 @@ def test_a_group_without_any_node_is_told_so_at_once() -> None:
 def test_pods_that_find_no_room_are_counted(pending: int, said: str) -> None:
     scene = packed(r1=8)
     scene.bind(PREFILL, None, pending, of="new")
-    block = "r1 has 8 of 8 example.com/gpu free; largest free block 8 on node r1"
-    assert told(scene) == ("False", Reason.INSUFFICIENT_DOMAIN_CAPACITY, f"{said}: {block}")
+    room = "r1 has room for 0 more prefill pods or 0 more decode pods"
+    assert told(scene) == ("False", Reason.INSUFFICIENT_DOMAIN_CAPACITY, f"{said}: {room}")
 
 
 def split(*nodes: str) -> Scene:

@@ -147,6 +147,10 @@ class _Group:
         if best is None and shown.fits_minimum and self._is_broken_up(shown):
             cure = "but not in one piece: scale the role with the smaller pods down until the others run, and up again"
             return Reason.INSUFFICIENT_DOMAIN_CAPACITY, f"{lacking}: {shown.domain} has room for all, {cure}"
+        if best is None and self._domains:
+            # Its own pods count as room for the group, and are none for those that wait.
+            room = " or ".join(f"{shown.headroom.get(role, 0)} more {role} pods" for role in ENGINE_ROLES)
+            return Reason.INSUFFICIENT_DOMAIN_CAPACITY, f"{lacking}: {shown.domain} has room for {room}"
         return Reason.INSUFFICIENT_DOMAIN_CAPACITY, f"{lacking}: {describe(shown)}"
 
     @property
@@ -156,7 +160,9 @@ class _Group:
     def _is_broken_up(self, fit: DomainFit) -> bool:
         """Whether small pods have taken the room of large ones, as when both roles were replaced at once."""
         return any(
-            self._pods.unschedulable[role] and self._pods.bound[role] and not fit.headroom.get(role, 0)
+            self._pods.unschedulable[role]
+            and 0 < sum(self._pods.bound[role].values()) < self.decision.demand[role]
+            and not fit.headroom.get(role, 0)
             for role in ENGINE_ROLES
         )
 
