@@ -114,10 +114,13 @@ class _Group:
         domain = choice.domain or self._current or (choice.best.domain if choice.best is not None else None)
         kept = None
         # What restarts all pods anyway is the time for a plan that fits them as they are now.
-        if self.live is not None and self._is_for(level) and not self._rolls and self.live.domain == domain:
-            kept = self.live
+        if self.live is not None and self._is_for(level) and not self._rolls:
+            kept = self.live if self.live.domain == domain or self._waits_together else None
         return self._decided(
-            kept or self._placement(level, domain), fit=fits.get(domain or ""), best=choice.best
+            kept or self._placement(level, domain),
+            target=domain,
+            fit=fits.get(domain or ""),
+            best=choice.best,
         )
 
     def _moved(self, level: PackLevel, inventory: Inventory) -> GroupDecision | None:
@@ -146,11 +149,12 @@ class _Group:
         self,
         placement: Placement | None,
         *,
+        target: str | None = None,
         obstacle: tuple[Reason, str] | None = None,
         fit: DomainFit | None = None,
         best: DomainFit | None = None,
     ) -> GroupDecision:
-        steered = placement.domain if placement is not None else None
+        steered = target or (placement.domain if placement is not None else None)
         # Once the first pods are placed the rest follows them. A count that is never reached again, after a smaller
         # scale, would keep every later pod waiting. A group that sleeps is woken with its minimum.
         running = self._pods is not None and any(map(sum, map(Counter.values, self._pods.bound.values())))
@@ -181,7 +185,12 @@ class _Group:
         mechanism = Mechanism.POD_AFFINITY
         # A PodGroup's constraint is hard: no pod that would rather run elsewhere than wait can leave it. And for one the
         # scheduler takes the fullest domain, in which a group that grows would soon wait.
-        if self.constraint.mode is PackMode.REQUIRED and self.environment.pod_groups and not self._grows:
+        if (
+            self.constraint.mode is PackMode.REQUIRED
+            and self.environment.pod_groups
+            and not self._grows
+            and not self._has_priority
+        ):
             mechanism = Mechanism.POD_GROUP
         return Placement(
             key=level.key,
@@ -299,7 +308,30 @@ class _Group:
 
     def _is_for(self, level: PackLevel) -> bool:
         """Whether the live placement is for the constraint as it is now."""
-        return self.live is not None and self.live.key == level.key and self.live.mode == self.constraint.mode
+        live = self.live
+        return (
+            live is not None
+            and live.key == level.key
+            and live.mode == self.constraint.mode
+            and not (live.mechanism is Mechanism.POD_GROUP and self._has_priority)
+        )
+
+    @property
+    def _has_priority(self) -> bool:
+        """Whether pods have a priority. Those of a PodGroup must have its own, which cannot change."""
+        bodies = (self.rendered[Workload(role, self.number)].body for role in ENGINE_ROLES)
+        return any(body["spec"].get("priorityClassName") for body in bodies)
+
+    @property
+    def _waits_together(self) -> bool:
+        """Whether a PodGroup's pods wait, which go to any domain that holds them.
+
+        A rollout replaces them a few at a time, too few for a new PodGroup.
+        """
+        live, pods = self.live, self._pods
+        if live is None or live.mechanism is not Mechanism.POD_GROUP or pods is None:
+            return False
+        return any(pods.pending.values()) or any(map(sum, map(Counter.values, pods.terminating.values())))
 
     @cached_property
     def _rolls(self) -> bool:
