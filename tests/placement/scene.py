@@ -80,7 +80,7 @@ class Scene:
     namespace: str
     way: Way
     abandoned: Event
-    _nodes: dict[str, str] = field(default_factory=dict)
+    _nodes: dict[str, str] = field(default_factory=dict, init=False)
     """Node -> its rack, in short."""
 
     # The stage
@@ -331,7 +331,8 @@ class Scene:
             pods = self.pods(suffix)
             roles = Counter(pod["metadata"]["labels"]["disagg.dev/role"] for pod in pods)
             return {role: roles[role] for role in wanted} == wanted and all(
-                pod["spec"].get("nodeName") and not _ends(pod) and _is_ready(pod) for pod in pods
+                pod["spec"].get("nodeName") in self._nodes and not _ends(pod) and _is_ready(pod)
+                for pod in pods
             )
 
         self.wait(f"{prefill} prefill and {decode} decode pods run", there, seconds=seconds)
@@ -384,16 +385,24 @@ class Scene:
         """Without the beginnings of names."""
         return text.replace(f"{self.name}-", "")
 
-    def is_whole_in(self, rack: str, prefill: int, decode: int, *, suffix: str = "") -> None:
+    def is_whole_in(
+        self, rack: str, prefill: int, decode: int, *, suffix: str = "", mechanism: str | None = None
+    ) -> None:
         """Wait for the pods, and assert that they and what the status says of them are in one rack."""
         assert self.runs(prefill, decode, suffix=suffix) == {rack}
+        told = {
+            "domain": rack,
+            "mechanism": mechanism or self.way.mechanism,
+            "prefill": {rack: prefill},
+            "decode": {rack: decode},
+        }
+
+        def is_told() -> bool:
+            group = self.group(suffix=suffix)
+            return {key: group.get(key) for key in told} == told and self.column(suffix) == [rack]
+
+        self.wait(f"the status tells of {rack}", is_told)
         self.says("Packed", suffix=suffix)
-        group = self.group(suffix=suffix)
-        assert group["domain"] == rack
-        assert group["mechanism"] == self.way.mechanism
-        assert group["prefill"] == {rack: prefill}
-        assert group["decode"] == {rack: decode}
-        assert self.column(suffix) == [rack]
 
     def wait(self, goal: str, reached: Callable[[], _T], *, seconds: float = PATIENCE) -> _T:
         # A question costs the API server CPU that all scenes share.

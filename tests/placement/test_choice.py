@@ -26,7 +26,8 @@ def test_of_racks_that_hold_it_the_tightest_is_taken(scene: Scene) -> None:
 def test_a_group_that_may_grow_gets_the_rack_that_holds_its_maximum(scene: Scene) -> None:
     scene.racks(a=[6], b=[8, 4], c=[6])
     scene.apply(Pods(None, 2), Pods(1, 4), prefill={"autoscaling": {"minReplicas": 1, "maxReplicas": 4}})
-    scene.is_whole_in("b", 1, 1)
+    # A PodGroup would get the rack that the scheduler likes best.
+    scene.is_whole_in("b", 1, 1, mechanism="PodAffinity")
     assert scene.group()["fits"] == {"now": True, "atMaximum": True}
     assert scene.group()["headroom"] == {"prefill": 3, "decode": 0}
 

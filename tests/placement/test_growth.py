@@ -70,11 +70,9 @@ def test_what_the_rack_has_no_room_for_waits_and_is_told_of(scene: Scene) -> Non
     _begin(scene)
     scene.scale("prefill", 6)
     message = scene.short(scene.says("InsufficientDomainCapacity"))
-    assert "2 pods" in message
-    assert "a has" in message
-    group = scene.group()
-    assert group["pending"] == {"prefill": 2, "decode": 0}
-    assert group["headroom"]["prefill"] == 0
+    assert "without room: a has" in message
+    scene.wait("two pods wait", lambda: scene.group().get("pending") == {"prefill": 2, "decode": 0})
+    assert scene.group()["headroom"]["prefill"] == 0
     assert scene.landed() == {"a": {"prefill": 4, "decode": 1}}
     scene.empty(f"{scene.name}-a-1")
     assert scene.runs(6, 1) == {"a"}

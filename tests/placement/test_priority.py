@@ -28,3 +28,5 @@ def test_a_group_that_is_more_important_than_others_gets_a_rack(scene: Scene) ->
     if scene.way.mode == "Required":
         assert len(racks) == 1
     scene.says("Packed" if len(racks) == 1 else "Split")
+    # A PodGroup has a priority of its own, which cannot follow that of the pods.
+    assert scene.group()["mechanism"] == "PodAffinity"

@@ -11,8 +11,9 @@ NO_SURGE = {"maxSurge": 0, "maxUnavailable": 1}
 
 
 def _begin(scene: Scene) -> None:
-    scene.racks(a=[8, 4], b=[8, 2])
-    scene.apply(Pods(2, 2), Pods(2, 4), slow_end=True, rollout=NO_SURGE)
+    """Pods of one size: those of one role leave holes that fit the other's."""
+    scene.racks(a=[8, 8], b=[8, 4])
+    scene.apply(Pods(2, 4), Pods(2, 4), slow_end=True, rollout=NO_SURGE)
     scene.is_whole_in("a", 2, 2)
 
 
@@ -75,5 +76,34 @@ def test_a_rollout_that_the_operator_has_begun_ends_without_it(scene: Scene) -> 
     scene.rolled_out("decode")
     if scene.way.mode == "Required":
         assert set(scene.landed()) == {"a"}
+    yield
+    _is_told_truly(scene)
+
+
+def _begin_mixed(scene: Scene) -> None:
+    scene.racks(a=[8, 4], b=[8, 2])
+    scene.apply(Pods(2, 2), Pods(2, 4), slow_end=True, rollout={"maxSurge": 0, "maxUnavailable": 2})
+    scene.is_whole_in("a", 2, 2)
+
+
+@at_once(*EVERY, slow=True)
+def test_roles_of_different_size_are_restarted_one_after_the_other(scene: Scene) -> None:
+    _begin_mixed(scene)
+    for role in ("decode", "prefill"):
+        scene.restart(role)
+        scene.rolled_out()
+    _is_told_truly(scene)
+
+
+@unattended(*EVERY)
+def test_a_role_is_restarted_beside_another_of_different_size_without_the_operator(
+    scene: Scene,
+) -> Iterator[None]:
+    _begin_mixed(scene)
+    yield
+    scene.restart("decode")
+    scene.rolled_out()
+    if scene.way.mode == "Required":
+        assert scene.runs(2, 2) == {"a"}
     yield
     _is_told_truly(scene)

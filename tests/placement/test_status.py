@@ -29,6 +29,19 @@ def _written(scene: Scene) -> list[str]:
     return [scene.resource()["metadata"]["resourceVersion"], *map(str, deployments)]
 
 
+def _settled(scene: Scene) -> list[str]:
+    """What is written when all is done: Packed is not the last thing that is told of a new resource."""
+    found = [_written(scene)]
+
+    def is_still() -> bool:
+        time.sleep(4)
+        found.append(_written(scene))
+        return found[-1] == found[-2]
+
+    scene.wait("nothing is written any more", is_still)
+    return found[-1]
+
+
 @at_once(*EVERY)
 def test_running_pods_are_labelled_with_their_domain(scene: Scene) -> None:
     scene.racks(a=[4, 4])
@@ -73,8 +86,7 @@ def test_pods_of_others_that_come_and_go_write_nothing(scene: Scene) -> None:
         "the autoscaler is judged",
         lambda: scene.condition("AutoscalingReady").get("reason") == "MetricsUnavailable",
     )
-    time.sleep(5)
-    before = _written(scene)
+    before = _settled(scene)
     for number in range(3):
         scene.fill(f"{scene.name}-a-{number % 2}", 1, name=f"{scene.name}-visitor-{number}")
     time.sleep(12)
@@ -89,7 +101,7 @@ def test_a_better_rack_later_moves_nothing(scene: Scene) -> None:
     scene.racks(a=[4, 4])
     scene.apply(*GROUP)
     scene.is_whole_in("a", 2, 1)
-    before = _written(scene)
+    before = _settled(scene)
     scene.rack("b", 8, 8, 8)
     scene.wait_for_nodes()
     time.sleep(10)
@@ -103,8 +115,7 @@ def test_an_operator_that_comes_back_changes_nothing(scene: Scene) -> Iterator[N
     scene.apply(*GROUP)
     scene.runs(2, 1)
     scene.says("Packed")
-    time.sleep(5)
-    before, landed = _written(scene), scene.landed()
+    before, landed = _settled(scene), scene.landed()
     yield
     yield
     # Its resync is two seconds.
