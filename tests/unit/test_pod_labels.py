@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg.api.names import DOMAIN_LABEL
-from disagg.reconcile.pod_labels import OwnPod, OwnPods, wanted_labels
+from disagg.reconcile.pod_labels import OwnPods, wanted_labels
 from tests.unit.racks import GROUP, OTHER, RACK, pod
 
 
@@ -40,7 +40,8 @@ def test_a_running_pod_is_known_with_the_labels_that_tell_where_it_is() -> None:
         pod("a", "n1", group=GROUP), disagg_dev__domain="r1", topology_disagg_dev__rack="r1", team="ml"
     )
     told = (("disagg.dev/domain", "r1"), ("topology.disagg.dev/rack", "r1"))
-    assert own(raw).of(GROUP) == [OwnPod("a", "a", GROUP, "n1", told)]
+    (found,) = own(raw).of(GROUP)
+    assert (found.name, found.uid, found.node, found.labels) == ("a", "a", "n1", told)
 
 
 @pytest.mark.parametrize(
