@@ -372,6 +372,13 @@ class Scene:
 
         return str(self.wait(f"Packed says {reason}", reached, seconds=seconds)["message"])
 
+    def tells(self, *, number: int = 0, **fields: object) -> None:
+        """Wait until the status says this of a group."""
+        self.wait(
+            f"the status tells {fields}",
+            lambda: {key: self.group(number).get(key) for key in fields} == fields,
+        )
+
     def group(self, number: int = 0, suffix: str = "") -> Object:
         """What the status says of a group, racks in short."""
         text = json.dumps(self.resource(suffix)["status"]["groups"][number])

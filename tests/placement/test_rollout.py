@@ -28,7 +28,7 @@ def _is_told_truly(scene: Scene) -> None:
     def agrees() -> bool:
         group = scene.group()
         return all(
-            group[role] == {rack: roles[role] for rack, roles in landed.items() if roles[role]}
+            group.get(role) == {rack: roles[role] for rack, roles in landed.items() if roles[role]}
             for role in ("prefill", "decode")
         )
 
