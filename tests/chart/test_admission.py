@@ -1,4 +1,4 @@
-"""What the ValidatingAdmissionPolicy leaves of the operator's right to patch pods."""
+"""What the ValidatingAdmissionPolicies leave of the operator's rights to patch and to delete pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from disagg.api.names import DOMAIN_LABEL, LEVEL_LABELS, TOPOLOGY_MANAGER
+from disagg.api.names import DOMAIN_LABEL, LEVEL_LABELS, PLACEMENT, TOPOLOGY_MANAGER
 from disagg.topology.levels import Level
 from e2e.cluster import Cluster, CommandError, wait_until
 from e2e.operator_process import SERVICE_ACCOUNT, install_chart
@@ -16,6 +16,7 @@ from tests.chart.cases import EVERYTHING
 from tests.chart.helm import Helm, Object, Values
 
 POLICY = "disagg-pod-labels"
+DELETION = "disagg-pod-deletion"
 LABELS = {"app": "web", "team": "ml"}
 OUR_LABELS = {DOMAIN_LABEL: "rack-1", **{f"{LEVEL_LABELS}{level}": f"{level}-1" for level in Level}}
 ONLY_OUR_LABELS = (
@@ -212,9 +213,20 @@ def test_operator_labels_a_pod_after_others_have_changed_it(robot: Pod, admin: P
     assert robot.read()["metadata"]["labels"] == LABELS | OUR_LABELS
 
 
-def test_api_server_finds_nothing_wrong_in_the_types_of_the_policy(cluster: Cluster, kubeconfig: str) -> None:
+def test_operator_deletes_pods_of_packed_groups_only(robot: Pod, admin: Pod) -> None:
+    with pytest.raises(CommandError, match="may delete no pod but those of packed groups") as refusal:
+        robot.kubectl("delete", "pod", "web", "--wait=false")
+    assert DELETION in refusal.value.stderr
+    admin.patch({"metadata": {"labels": {PLACEMENT: "1a2b3c4d"}}})
+    robot.kubectl("delete", "pod", "web", "--wait=false")
+
+
+@pytest.mark.parametrize("policy", [POLICY, DELETION])
+def test_api_server_finds_nothing_wrong_in_the_types_of_the_policy(
+    cluster: Cluster, kubeconfig: str, policy: str
+) -> None:
     def status() -> Object:
-        answer = cluster.kubectl("get", "validatingadmissionpolicy", POLICY, "--output=json")
+        answer = cluster.kubectl("get", "validatingadmissionpolicy", policy, "--output=json")
         return dict(json.loads(answer).get("status", {}))
 
     assert kubeconfig
@@ -233,18 +245,19 @@ def test_api_server_finds_nothing_wrong_in_the_types_of_the_policy(cluster: Clus
     ids=["defaults", "everything", "foreign", "default of the namespace"],
 )
 def test_policy_is_for_the_account_that_the_pods_run_as(helm: Helm, values: Values, username: str) -> None:
-    policy = helm.template(values).one("ValidatingAdmissionPolicy")
-    (condition,) = policy["spec"]["matchConditions"]
-    assert condition["expression"] == f"request.userInfo.username == 'system:serviceaccount:{username}'"
+    policies = helm.template(values).all("ValidatingAdmissionPolicy")
+    assert len(policies) == 2
+    for policy in policies:
+        (condition,) = policy["spec"]["matchConditions"]
+        assert condition["expression"] == f"request.userInfo.username == 'system:serviceaccount:{username}'"
 
 
 def test_binding_enforces_the_policy(helm: Helm) -> None:
     rendering = helm.template({"fullnameOverride": "d" * 63})
-    binding = rendering.one("ValidatingAdmissionPolicyBinding")
-    assert binding["spec"] == {
-        "policyName": rendering.one("ValidatingAdmissionPolicy")["metadata"]["name"],
-        "validationActions": ["Deny"],
-    }
+    policies = [policy["metadata"]["name"] for policy in rendering.all("ValidatingAdmissionPolicy")]
+    assert [binding["spec"] for binding in rendering.all("ValidatingAdmissionPolicyBinding")] == [
+        {"policyName": policy, "validationActions": ["Deny"]} for policy in policies
+    ]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ OPERATOR_RIGHTS: Rights = {
 }
 CLUSTER_RIGHTS: Rights = OPERATOR_RIGHTS | {
     ("", "nodes"): READ,
-    ("", "pods"): [*READ, "patch"],
+    ("", "pods"): [*READ, "patch", "delete"],
 }
 
 NAMESPACED: Values = {"rbac": {"scope": "namespaced"}, "watchNamespaces": ["staging", "production"]}

@@ -170,10 +170,11 @@ def test_upgrade_to_the_same_values_changes_nothing(release: Release) -> None:
 
     release.install("--wait", "--timeout=60s")
     checked = "--for=jsonpath={.status.observedGeneration}=1"
-    release.kubectl("wait", checked, "validatingadmissionpolicy/disagg-pod-labels", "--timeout=60s")
+    for policy in ("disagg-pod-labels", "disagg-pod-deletion"):
+        release.kubectl("wait", checked, f"validatingadmissionpolicy/{policy}", "--timeout=60s")
     before = objects()
     release.upgrade()
-    assert len(before) == 10
+    assert len(before) == 12
     assert objects() == before
 
 
@@ -284,7 +285,6 @@ def test_operator_may_give_nobody_rights_that_it_lacks(release: Release) -> None
         ("get", "secrets"),
         ("create", "pods"),
         ("update", "pods"),
-        ("delete", "pods"),
         ("patch", "pods", "--subresource=status"),
         ("patch", "nodes"),
         ("patch", "crd"),

@@ -92,7 +92,9 @@ def test_default_installation_consists_of_these_objects(helm: Helm) -> None:
         ("CustomResourceDefinition", "disaggregatedinferences.disagg.dev"),
         ("Deployment", "disagg"),
         ("ServiceAccount", "disagg"),
+        ("ValidatingAdmissionPolicy", "disagg-pod-deletion"),
         ("ValidatingAdmissionPolicy", "disagg-pod-labels"),
+        ("ValidatingAdmissionPolicyBinding", "disagg-pod-deletion"),
         ("ValidatingAdmissionPolicyBinding", "disagg-pod-labels"),
     ]
 

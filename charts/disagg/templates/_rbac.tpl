@@ -57,4 +57,8 @@ pods which one they are in.
 - apiGroups: [""]
   resources: [pods]
   verbs: [patch]
+# Have a pod of a group made anew where the group is. templates/admission.yaml limits it to pods of groups.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [delete]
 {{- end -}}

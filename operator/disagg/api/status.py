@@ -54,6 +54,7 @@ class Reason(StrEnum):
     METRICS_UNAVAILABLE = "MetricsUnavailable"
     PACKED = "Packed"
     SPLIT = "Split"
+    REPACKED = "Repacked"
     PLACEMENT_PENDING = "PlacementPending"
     INSUFFICIENT_DOMAIN_CAPACITY = "InsufficientDomainCapacity"
     CONSTRAINT_CHANGED = "ConstraintChanged"

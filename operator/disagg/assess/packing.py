@@ -161,7 +161,7 @@ class _Group:
         """Whether small pods have taken the room of large ones, as when both roles were replaced at once."""
         return any(
             self._pods.unschedulable[role]
-            and 0 < sum(self._pods.bound[role].values()) < self.decision.demand[role]
+            and sum(self._pods.bound[role].values()) < self.decision.demand[role]
             and not fit.headroom.get(role, 0)
             for role in ENGINE_ROLES
         )

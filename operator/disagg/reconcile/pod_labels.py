@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from disagg.api.names import DOMAIN_LABEL, LEVEL_LABELS
+from disagg.api.names import DOMAIN_LABEL, LEVEL_LABELS, RoleName
 from disagg.cluster.client import Object
 from disagg.topology.groups import GroupKey, group_pod
 
@@ -18,14 +18,18 @@ class OwnPod:
         name: Its name.
         uid: Its uid.
         group: Its group.
+        role: Its role.
         node: The node it is bound to.
+        loading: Whether none of its containers has ever started up: nobody misses it.
         labels: What it is labelled with already of what this module labels.
     """
 
     name: str
     uid: str
     group: GroupKey
+    role: RoleName
     node: str
+    loading: bool
     labels: tuple[tuple[str, str], ...]
 
 
@@ -46,7 +50,15 @@ class OwnPods:
         labels = raw["metadata"].get("labels", {})
         told = tuple(sorted(item for item in labels.items() if _is_told(item[0])))
         self.remove(uid)
-        self._pods[uid] = OwnPod(raw["metadata"]["name"], uid, pod.group, pod.node, told)
+        self._pods[uid] = OwnPod(
+            raw["metadata"]["name"],
+            uid,
+            pod.group,
+            pod.role,
+            pod.node,
+            _is_loading(raw.get("status") or {}),
+            told,
+        )
         self._groups.setdefault(pod.group, set()).add(uid)
 
     def remove(self, uid: str) -> None:
@@ -75,6 +87,13 @@ def wanted_labels(node_labels: Mapping[str, str], key: str, levels: Mapping[str,
     if key in node_labels:
         labels[DOMAIN_LABEL] = node_labels[key]
     return labels
+
+
+def _is_loading(status: Object) -> bool:
+    return not any(
+        container.get("started") or container.get("restartCount")
+        for container in status.get("containerStatuses") or ()
+    )
 
 
 def _is_told(label: str) -> bool:

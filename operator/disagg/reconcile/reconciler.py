@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
@@ -27,6 +27,7 @@ from disagg.cluster.errors import ConflictError, ForbiddenError, NamespaceTermin
 from disagg.decide.decisions import Decisions
 from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
+from disagg.decide.repacking import misplaced
 from disagg.reconcile.children import Children, ProblemError, forbidden
 from disagg.reconcile.cluster_state import ClusterState
 from disagg.reconcile.kinds import ALL_KINDS, DISAGGREGATED_INFERENCE, EVENT, POD, POD_GROUP, STATUS_KINDS
@@ -41,6 +42,8 @@ PROBLEM_SECONDS = 30.0
 PLACEMENT_SECONDS = 10.0
 """Until a group is looked at again that waits for room: others may have gone, and nobody tells."""
 
+
+_REPACKING = timedelta(hours=1)
 
 _log = structlog.stdlib.get_logger("disagg")
 
@@ -91,6 +94,7 @@ class Reconciler:
         self._now = now
         self._children: dict[Key, Children] = {}
         self._claimed: dict[Key, set[GroupKey]] = {}
+        self._repacked: dict[GroupKey, list[datetime]] = {}
 
     async def reconcile(self, key: Key, kinds: frozenset[str]) -> Outcome:
         """One pass over the resource `key`, with its children of `kinds` looked at.
@@ -139,6 +143,7 @@ class Reconciler:
                 desired = [obj for obj in build(resource, decisions) if obj["kind"] in kinds]
                 observed, changes = await children.change(resource, desired, decisions, observed)
                 await self._label_pods(decisions, key)
+                changes += await self._repack(resource, decisions, key)
         except ProblemError as error:
             problem = error.problem
         except ForbiddenError as error:
@@ -184,6 +189,7 @@ class Reconciler:
         self._state.packed.discard(key)
         for group in self._claimed.pop(key, ()):
             self._state.inventory.release(group)
+            self._repacked.pop(group, None)
 
     async def _label_pods(self, decisions: Decisions, key: Key) -> None:
         """Tell running pods where they are.
@@ -212,6 +218,36 @@ class Reconciler:
                     # Routers pair less well without; nothing else depends on it.
                     _log.warning("pods are not labelled with their domain", key=str(key), error=str(error))
                     return
+
+    async def _repack(self, resource: DisaggregatedInference, decisions: Decisions, key: Key) -> list[str]:
+        """Delete pods that are to be made anew elsewhere, and tell of it."""
+        changes = []
+        for number, decision in decisions.groups.items():
+            group = GroupKey(key.namespace, key.name, number)
+            counts, pods = self._state.inventory.pods(group), self._state.own.of(group)
+            for pod in misplaced(decision, pods, counts, self._state.inventory):
+                if not self._may_repack(group, sum(decision.demand.values())):
+                    break
+                await self._client.delete(POD, key.namespace, pod.name, uid=pod.uid)
+                changes.append(f"delete Pod/{pod.name}")
+                message = (
+                    f"pod {pod.name} on {pod.node} is made anew, to have the group in {decision.current}"
+                )
+                await self._record(resource.metadata, Event("Normal", Reason.REPACKED, message))
+        return changes
+
+    def _may_repack(self, group: GroupKey, pods: int) -> bool:
+        """Whether another pod of a group may be replaced: in an hour no more than it has.
+
+        Whatever keeps a pod from where it is wanted, the group must not be restarted for ever.
+        """
+        now = self._now()
+        recent = [time for time in self._repacked.get(group, []) if now - time < _REPACKING]
+        self._repacked[group] = recent
+        if len(recent) >= pods:
+            return False
+        recent.append(now)
+        return True
 
     async def _refuse(self, metadata: Metadata, before: Status, problem: Problem) -> Outcome:
         """Say why nothing can be told of the resource, and leave what was told of it before."""
