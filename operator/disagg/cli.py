@@ -127,9 +127,15 @@ def _render(document: dict[str, Any]) -> list[dict[str, Any]]:
     resource = parse(document)
     decisions = plan(resource, Observed(resource.metadata.name), Environment(), datetime.now(UTC))
     objects = build(resource, decisions)
+    scaled = {
+        obj["spec"]["scaleTargetRef"]["name"] for obj in objects if obj["kind"] == "HorizontalPodAutoscaler"
+    }
     for obj in objects:
         # The owner has no uid before it exists.
         del obj["metadata"]["ownerReferences"]
+        if obj["kind"] == "Deployment" and obj["metadata"]["name"] in scaled:
+            # With what a new group begins. Kept in a repository, it would undo what the autoscaler does.
+            obj["spec"].pop("replicas", None)
     return objects
 
 

@@ -57,6 +57,7 @@ def test_kubectl_get_shows_the_roles(kube: Kube) -> None:
         "PREFILL",
         "DECODE",
         "ROUTER",
+        "DOMAINS",
         "MODEL",
         "AGE",
         "REASON",

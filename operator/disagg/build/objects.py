@@ -6,16 +6,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from disagg.api.names import ENGINE_ROLES, RoleName, Workload
+from disagg.api.names import ENGINE_ROLES, GROUP_LABEL, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.build import autoscaler, deployment, pod_group, rbac, service
 from disagg.build.placement import placed
+from disagg.build.pod_group import POD_GROUP_KIND
 from disagg.build.pod_template import pod_templates, wanted_roles
 from disagg.decide.decide import decide
 from disagg.decide.decisions import Decisions, Mechanism, Placement
 from disagg.decide.environment import Environment
-from disagg.decide.observed import Observed
-from disagg.decide.placement import place
+from disagg.decide.observed import ObjectKey, Observed
+from disagg.decide.placement import consists_of, place
 from disagg.decide.sequence import held
 
 Object = dict[str, Any]
@@ -41,6 +42,20 @@ def plan(
         for group, decision in place(resource, observed, rendered, environment).items()
     }
     return decide(resource, observed, placed(resource, rendered, groups), groups)
+
+
+def outgoing(observed: Observed, decisions: Decisions) -> set[ObjectKey]:
+    """PodGroups that are not wanted any more, and that pods still name: without theirs they could not be replaced."""
+    kept: set[ObjectKey] = set()
+    for (kind, name), child in observed.children.items():
+        if kind != POD_GROUP_KIND:
+            continue
+        number = int(child["metadata"].get("labels", {}).get(GROUP_LABEL, "0"))
+        placement = decision.placement if (decision := decisions.groups.get(number)) is not None else None
+        deployments = (observed.deployment(Workload(role, number)) for role in ENGINE_ROLES)
+        if any(found is not None and not consists_of(found, placement) for found in deployments):
+            kept.add((kind, name))
+    return kept
 
 
 def build(resource: DisaggregatedInference, decisions: Decisions) -> list[Object]:

@@ -10,6 +10,7 @@ from disagg.build.placement import pod_group_name
 from disagg.decide.decisions import Placement
 
 POD_GROUP_API = "scheduling.k8s.io/v1beta1"
+POD_GROUP_KIND = "PodGroup"
 
 
 def pod_group(
@@ -26,7 +27,7 @@ def pod_group(
     name = resource.metadata.name
     return {
         "apiVersion": POD_GROUP_API,
-        "kind": "PodGroup",
+        "kind": POD_GROUP_KIND,
         "metadata": {
             "name": pod_group_name(name, group, placement),
             "namespace": resource.metadata.namespace,

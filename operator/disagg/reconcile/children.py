@@ -11,6 +11,7 @@ from disagg.api.names import FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, NAME_L
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.status import Reason
 from disagg.assess.problem import Problem
+from disagg.build.objects import outgoing
 from disagg.cluster.client import Client
 from disagg.cluster.errors import ApiError, RejectedError
 from disagg.decide.decisions import Decisions
@@ -84,7 +85,8 @@ class Children:
         updates = await self._checked(resource, desired, observed)
         changed: list[str] = []
         children = dict(observed.children)
-        wanted = {key_of(obj) for obj in desired} | {
+        wanted = {key_of(obj) for obj in desired} | outgoing(observed, decisions)
+        wanted |= {
             (kind, child_name(resource.metadata.name, workload))
             for workload in decisions.held
             for kind in (DEPLOYMENT.kind, AUTOSCALER.kind)

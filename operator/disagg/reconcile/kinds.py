@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from disagg.api.names import API_VERSION, KIND, PLURAL
-from disagg.build.pod_group import POD_GROUP_API
+from disagg.build.pod_group import POD_GROUP_API, POD_GROUP_KIND
 from disagg.cluster.client import ResourceType
 
 DISAGGREGATED_INFERENCE = ResourceType(API_VERSION, KIND, PLURAL)
@@ -14,7 +14,7 @@ POD = ResourceType("v1", "Pod", "pods")
 DEPLOYMENT = ResourceType("apps/v1", "Deployment", "deployments")
 AUTOSCALER = ResourceType("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 
-POD_GROUP = ResourceType(POD_GROUP_API, "PodGroup", "podgroups")
+POD_GROUP = ResourceType(POD_GROUP_API, POD_GROUP_KIND, "podgroups")
 """Served by clusters with gang scheduling alone."""
 
 WATCHED_KINDS = {

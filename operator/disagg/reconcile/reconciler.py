@@ -142,7 +142,7 @@ class Reconciler:
             if not resource.spec.paused:
                 desired = [obj for obj in build(resource, decisions) if obj["kind"] in kinds]
                 observed, changes = await children.change(resource, desired, decisions, observed)
-                await self._label_pods(decisions, key)
+                await self._label_pods(resource, decisions, key)
                 changes += await self._repack(resource, decisions, key)
         except ProblemError as error:
             problem = error.problem
@@ -191,11 +191,14 @@ class Reconciler:
             self._state.inventory.release(group)
             self._repacked.pop(group, None)
 
-    async def _label_pods(self, decisions: Decisions, key: Key) -> None:
+    async def _label_pods(self, resource: DisaggregatedInference, decisions: Decisions, key: Key) -> None:
         """Tell running pods where they are.
 
         With their uid: a pod that is gone must not be made by the patch that labels it.
         """
+        constraint = resource.spec.topology_constraint
+        own = constraint.levels.model_dump(exclude_none=True) if constraint is not None else {}
+        levels = dict(self._levels) | own
         for number, group in decisions.groups.items():
             placement = group.placement
             if placement is None:
@@ -204,7 +207,7 @@ class Reconciler:
                 node = self._state.inventory.node(pod.node)
                 if node is None:
                     continue
-                labels = wanted_labels(node.labels, placement.key, self._levels)
+                labels = wanted_labels(node.labels, placement.key, levels)
                 if labels == dict(pod.labels):
                     continue
                 metadata = {"name": pod.name, "namespace": key.namespace, "uid": pod.uid, "labels": labels}
