@@ -15,15 +15,15 @@ from typing import Any
 
 from disagg.api.names import ENGINE_ROLES, PLACEMENT, TEMPLATE_INPUTS, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
-from disagg.api.spec import Autoscaling, PackMode, TopologyConstraint
+from disagg.api.spec import PackMode, TopologyConstraint
 from disagg.api.status import Reason
 from disagg.decide.decisions import GroupDecision, Mechanism, Placement, Template
+from disagg.decide.demand import Demand
 from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
-from disagg.topology.capacity import DomainFit, GroupDemand, RoleDemand, survey
+from disagg.topology.capacity import DomainFit, GroupDemand, survey
 from disagg.topology.choice import choose
-from disagg.topology.claims import Claim, weight
-from disagg.topology.eligibility import PodShape, shape_of
+from disagg.topology.claims import Claim
 from disagg.topology.groups import GroupKey, GroupPods
 from disagg.topology.inventory import Inventory
 from disagg.topology.levels import HOSTNAME, PackLevel, resolve
@@ -76,7 +76,7 @@ class _Group:
 
     def decide(self) -> GroupDecision:  # noqa: PLR0911 - one for each answer
         if (obstacle := self._other_scheduler() or self._unreadable()) is not None:
-            return GroupDecision(obstacle=obstacle, demand=self.desired)
+            return GroupDecision(obstacle=obstacle, demand=self.wanted.desired)
         level = self._level
         if level is None:
             name = self.constraint.pack_domain
@@ -99,7 +99,7 @@ class _Group:
             return self._chosen(level, inventory)
         if (moved := self._moved(level, inventory)) is not None:
             return moved
-        return self._decided(self.live, fit=self._fit(level, inventory, self._current, self._demand))
+        return self._decided(self.live, fit=self._fit(level, inventory, self._current, self.wanted.now))
 
     def _blind(self, level: PackLevel, obstacle: tuple[Reason, str]) -> GroupDecision:
         """The decision where domains are not known: what was chosen when they were stays."""
@@ -107,7 +107,7 @@ class _Group:
         return self._decided(kept or self._placement(level, None), obstacle=obstacle)
 
     def _chosen(self, level: PackLevel, inventory: Inventory) -> GroupDecision:
-        fits = survey(inventory, level.key, self._demand, self.key)
+        fits = survey(inventory, level.key, self.wanted.now, self.key)
         choice = choose(fits, self._current)
         # Where nothing holds the group it stays with what it was told: a new rack each time that another one lacks a
         # little less would have its waiting pods made anew each time.
@@ -129,7 +129,7 @@ class _Group:
             return None
         if self._pods is None or not any(self._pods.unschedulable.values()):
             return None
-        demand = self._demanding(self._minimum)
+        demand = self.wanted.at_least(self.wanted.minimum)
         fits = (self._fit(level, inventory, home, demand) for home in self._homes(self.live))
         if any(fit is not None and fit.fits_minimum for fit in fits):
             return None
@@ -158,12 +158,14 @@ class _Group:
         # Once the first pods are placed the rest follows them. A count that is never reached again, after a smaller
         # scale, would keep every later pod waiting. A group that sleeps is woken with its minimum.
         running = self._pods is not None and any(map(sum, map(Counter.values, self._pods.bound.values())))
-        min_count = 1 if running else max(sum(self.desired.values()) or sum(self._minimum.values()), 1)
+        min_count = (
+            1 if running else max(sum(self.wanted.desired.values()) or sum(self.wanted.minimum.values()), 1)
+        )
         current = self._current if self._bound else steered
         claim = None
         # What does not fit takes no room from others that do.
         if placement is not None and current is not None and best is None:
-            pods = {role: (self._shapes[role], count) for role, count in self.desired.items()}
+            pods = {role: (self.wanted.shapes[role], count) for role, count in self.wanted.desired.items()}
             claim = Claim(placement.key, current, pods)
         return GroupDecision(
             placement=placement,
@@ -173,13 +175,13 @@ class _Group:
             obstacle=obstacle,
             fit=fit,
             best=best,
-            demand=self.desired,
+            demand=self.wanted.desired,
         )
 
     def _placement(self, level: PackLevel, domain: str | None, *, by_force: bool = False) -> Placement:
         inventory, wider, nodes = self.environment.inventory, None, tuple[str, ...]()
         if inventory is not None and domain is not None:
-            planned = planned_nodes(inventory, level.key, domain, self._demand, self.key)
+            planned = planned_nodes(inventory, level.key, domain, self.wanted.now, self.key)
             nodes = tuple(sorted(_hostname(inventory, name) for name in planned))
             wider = _wider_domain(inventory, level, domain)
         mechanism = Mechanism.POD_AFFINITY
@@ -188,7 +190,7 @@ class _Group:
         if (
             self.constraint.mode is PackMode.REQUIRED
             and self.environment.pod_groups
-            and not self._grows
+            and not self.wanted.grows
             and not self._has_priority
         ):
             mechanism = Mechanism.POD_GROUP
@@ -196,7 +198,7 @@ class _Group:
             key=level.key,
             mode=self.constraint.mode,
             mechanism=mechanism,
-            first=self._first,
+            first=self.wanted.first,
             domain=domain,
             wider_key=level.wider_key,
             wider_domain=wider,
@@ -209,68 +211,14 @@ class _Group:
         return GroupKey(self.resource.metadata.namespace, self.resource.metadata.name, self.number)
 
     @cached_property
+    def wanted(self) -> Demand:
+        return Demand(self.resource, self.number, self.observed, self.rendered)
+
+    @cached_property
     def live(self) -> Placement | None:
         """What the Deployments say: that of the role that goes first, while the other has yet to follow it."""
-        first, second = sorted(ENGINE_ROLES, key=lambda role: role is not self._first)
+        first, second = sorted(ENGINE_ROLES, key=lambda role: role is not self.wanted.first)
         return live_placement(self._deployment(first)) or live_placement(self._deployment(second))
-
-    @cached_property
-    def desired(self) -> dict[RoleName, int]:
-        """Pods that are wanted now."""
-        return {role: self._desired(role) for role in ENGINE_ROLES}
-
-    def _desired(self, role: RoleName) -> int:
-        wanted = getattr(self.resource.spec, role)
-        autoscaling: Autoscaling | None = wanted.autoscaling
-        deployment = self._deployment(role)
-        running = int(deployment["spec"].get("replicas", 1)) if deployment is not None else None
-        if autoscaling is not None:
-            # An autoscaler leaves a role alone that somebody has scaled to 0.
-            return 0 if running == 0 else max(running or 0, autoscaling.min_replicas)
-        if wanted.replicas is not None:
-            return int(wanted.replicas)
-        return 1 if running is None else running
-
-    @cached_property
-    def _minimum(self) -> dict[RoleName, int]:
-        """Pods without which the group cannot live."""
-        minimum = {}
-        for role in ENGINE_ROLES:
-            autoscaling: Autoscaling | None = getattr(self.resource.spec, role).autoscaling
-            minimum[role] = self.desired[role] if autoscaling is None else autoscaling.min_replicas
-        return minimum
-
-    def _maximum(self, role: RoleName) -> int:
-        autoscaling: Autoscaling | None = getattr(self.resource.spec, role).autoscaling
-        return (
-            self.desired[role] if autoscaling is None else max(self.desired[role], autoscaling.max_replicas)
-        )
-
-    @property
-    def _grows(self) -> bool:
-        bounds = [getattr(self.resource.spec, role).autoscaling for role in ENGINE_ROLES]
-        return any(bound is not None and bound.max_replicas > bound.min_replicas for bound in bounds)
-
-    @cached_property
-    def _shapes(self) -> dict[RoleName, PodShape]:
-        return {role: shape_of(self.rendered[Workload(role, self.number)].body) for role in ENGINE_ROLES}
-
-    @cached_property
-    def _demand(self) -> GroupDemand:
-        return self._demanding({role: max(self.desired[role], self._minimum[role]) for role in ENGINE_ROLES})
-
-    def _demanding(self, minimum: Mapping[RoleName, int]) -> GroupDemand:
-        return GroupDemand(
-            tuple(
-                RoleDemand(role, self._shapes[role], minimum[role], max(self._maximum(role), minimum[role]))
-                for role in ENGINE_ROLES
-            )
-        )
-
-    @cached_property
-    def _first(self) -> RoleName:
-        """The role whose pods are larger: placed last, they would find the holes that they need taken apart."""
-        return max(reversed(ENGINE_ROLES), key=lambda role: weight(self._shapes[role].requests))
 
     @cached_property
     def _level(self) -> PackLevel | None:
@@ -370,7 +318,7 @@ class _Group:
     def _unreadable(self) -> tuple[Reason, str] | None:
         """What is wrong with the pod templates. An overlay may be anything, and the API server refuses it by name."""
         try:
-            self._shapes  # noqa: B018 - kept
+            self.wanted.shapes  # noqa: B018 - kept
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             return Reason.PLACEMENT_PENDING, f"the pod template cannot be read: {error}"
         return None
