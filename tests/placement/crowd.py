@@ -35,7 +35,7 @@ Act = Callable[[Scene], None]
 Acts = Callable[[Scene], Iterator[None]]
 
 _SECONDS = 900.0
-_AT_ONCE = 10
+_AT_ONCE = 14
 """Scenes that are attended. More of them only wait for each other: the machine has two cores."""
 
 _CLASSES = {"placement-low": 100, "placement-high": 1000}

@@ -96,7 +96,7 @@ def test_a_drained_node_s_pods_move_within_the_rack_without_the_operator(scene: 
 
 @at_once(*EVERY, slow=True)
 def test_a_drained_rack_s_group_moves_to_another_one_and_stays(scene: Scene) -> None:
-    scene.racks(a=[8, 8], b=[8, 8], c=[4, 4])
+    scene.racks(a=[8, 8, 8], b=[8, 8, 8], c=[4, 4])
     scene.apply(Pods(2, 4), Pods(1, 8), slow_end=True)
     assert len(scene.runs(2, 1)) == 1
     home = _home(scene)
@@ -110,7 +110,7 @@ def test_a_drained_rack_s_group_moves_to_another_one_and_stays(scene: Scene) -> 
 
 @unattended(*EVERY)
 def test_a_drained_rack_s_group_moves_without_the_operator(scene: Scene) -> Iterator[None]:
-    scene.racks(a=[8, 8], b=[8, 8])
+    scene.racks(a=[8, 8, 8], b=[8, 8, 8])
     scene.apply(Pods(2, 4), Pods(1, 8), slow_end=True)
     assert len(scene.runs(2, 1)) == 1
     home = _home(scene)
@@ -125,7 +125,17 @@ def test_a_drained_rack_s_group_moves_without_the_operator(scene: Scene) -> Iter
 
 @at_once(*EVERY)
 def test_the_group_of_a_rack_that_is_gone_comes_back_in_another_one(scene: Scene) -> None:
-    scene.racks(a=[8, 8], b=[8, 8], c=[4, 4])
+    scene.racks(a=[8, 8, 8], b=[8, 8, 8], c=[4, 4])
+    scene.apply(Pods(2, 4), Pods(1, 8))
+    assert len(scene.runs(2, 1)) == 1
+    home = _home(scene)
+    scene.lose(scene.nodes(home))
+    scene.is_whole_in("b" if home == "a" else "a", 2, 1)
+
+
+@at_once(*EVERY)
+def test_a_group_that_must_move_to_a_rack_that_fits_exactly_is_not_stuck(scene: Scene) -> None:
+    scene.racks(a=[8, 8], b=[8, 8])
     scene.apply(Pods(2, 4), Pods(1, 8))
     assert len(scene.runs(2, 1)) == 1
     home = _home(scene)

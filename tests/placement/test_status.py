@@ -23,13 +23,15 @@ def _events(scene: Scene) -> list[tuple[str, str]]:
     ]
 
 
-def _written(scene: Scene) -> list[str]:
-    """Versions of the resource and of its Deployments' specs."""
-    deployments = [scene.deployment(role)["metadata"]["generation"] for role in ("prefill", "decode")]
-    return [scene.resource()["metadata"]["resourceVersion"], *map(str, deployments)]
+def _written(scene: Scene) -> list[Object]:
+    """What the operator writes: the status, and what pods are made of."""
+    resource = scene.resource()
+    version = {"version": resource["metadata"]["resourceVersion"]}
+    templates = [scene.deployment(role)["spec"]["template"] for role in ("prefill", "decode")]
+    return [resource["status"] | version, *templates]
 
 
-def _settled(scene: Scene) -> list[str]:
+def _settled(scene: Scene) -> list[Object]:
     """What is written when all is done: Packed is not the last thing that is told of a new resource."""
     found = [_written(scene)]
 
