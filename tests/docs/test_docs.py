@@ -31,14 +31,16 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-def test_every_command_of_the_readme_works_as_written(fresh: Cluster, tmp_path: Path) -> None:
+def test_every_command_of_the_readme_and_then_of_the_page_about_topology_works_as_written(
+    fresh: Cluster, tmp_path: Path
+) -> None:
     for tool in ("kubectl", "helm"):
         (tmp_path / tool).symlink_to(fresh.binary(tool))
     path = f"{tmp_path}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = fresh.environment() | {"PATH": path}
-    operator = OperatorProcess(fresh)
+    operator, shown = OperatorProcess(fresh), ""
     try:
-        for block in blocks(ROOT / "README.md", "bash"):
+        for block in [*blocks(ROOT / "README.md", "bash"), *blocks(ROOT / "docs/topology.md", "bash")]:
             done = subprocess.run(
                 ["bash", "-euc", block],
                 cwd=ROOT,
@@ -51,9 +53,12 @@ def test_every_command_of_the_readme_works_as_written(fresh: Cluster, tmp_path: 
             if "helm install" in block:
                 # The pod that the chart made is on a simulated node, which only pretends to run it.
                 operator.start()
+            shown += done.stdout
+        assert "rack-0" in (ROOT / "racks.svg").read_text()
     finally:
         operator.stop()
-    assert "llama-70b" in done.stdout
+        (ROOT / "racks.svg").unlink(missing_ok=True)
+    assert re.search(r"llama-70b +True .* rack-\d ", shown)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
