@@ -28,35 +28,35 @@ LevelMap = Mapping[str, str]
 PRESETS: dict[str, dict[str, str]] = {
     # A convention, not one of Kubernetes' well-known labels.
     "generic": {"rack": "topology.kubernetes.io/rack", "block": "topology.kubernetes.io/block"},
-    # https://cloud.google.com/kubernetes-engine/docs/how-to/gke-topology-aware-scheduling
+    # https://cloud.google.com/ai-hypercomputer/docs/workloads/schedule-gke-workloads-tas
     "gke": {
         "host": "cloud.google.com/gce-topology-host",
         "rack": "cloud.google.com/gce-topology-subblock",
         "block": "cloud.google.com/gce-topology-block",
     },
-    # https://docs.aws.amazon.com/eks/latest/userguide/node-topology-labels.html: layer 3 is the closest to the instance
+    # Of Amazon's network node layers, layer 3 is the closest to the instance.
     "eks": {
         "rack": "topology.k8s.aws/network-node-layer-3",
         "block": "topology.k8s.aws/network-node-layer-2",
     },
-    # https://docs.oracle.com/en-us/iaas/Content/ContEng/Tasks/contengusingrdmatopology.htm
+    # https://github.com/oracle-quickstart/oci-hpc-oke, docs/using-rdma-network-locality-when-running-workloads-on-oke.md
     "oke": {
         "host": "oci.oraclecloud.com/rdma.host_id",
         "rack": "oci.oraclecloud.com/rdma.local_block_id",
         "block": "oci.oraclecloud.com/rdma.network_block_id",
     },
-    # https://docs.coreweave.com/docs/products/cks/nodes/labels-and-taints
+    # https://docs.coreweave.com/products/networking/hpc-interconnect/infiniband-roce-labels
     "coreweave": {
         "rack": "backend.coreweave.cloud/leafgroup",
         "block": "backend.coreweave.cloud/fabric",
     },
-    # https://docs.nebius.com/kubernetes/gpu/topology
+    # Of Nebius' tiers, tier 0 is the nearest.
     "nebius": {
         "host": "topology.nebius.com/tier-0",
         "rack": "topology.nebius.com/tier-1",
         "block": "topology.nebius.com/tier-2",
     },
-    # https://github.com/NVIDIA/topograph: keys up to 0.5, and from 1.0, where tier 0 is the nearest
+    # https://docs.nvidia.com/topograph: keys up to 0.5, and from 1.0, where tier 0 is the nearest
     "topograph-0.5": {
         "rack": "network.topology.nvidia.com/leaf",
         "block": "network.topology.nvidia.com/spine",
