@@ -33,6 +33,7 @@ def _written(scene: Scene) -> list[Object]:
 
 def _settled(scene: Scene) -> list[Object]:
     """What is written when all is done: Packed is not the last thing that is told of a new resource."""
+    scene.wait("it is ready", lambda: scene.condition("Ready").get("status") == "True")
     found = [_written(scene)]
 
     def is_still() -> bool:
