@@ -95,6 +95,7 @@ PLACEMENTS: dict[str, Placement] = {
         wider_key="example.com/row",
         wider_domain="row-1",
         nodes=("gpu-1", "gpu-2"),
+        within=("rack-a", "rack-b"),
     ),
     "packed-required": Placement(
         key="example.com/rack",

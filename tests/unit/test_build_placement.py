@@ -24,6 +24,7 @@ REQUIRED = replace(PLACED, mode=PackMode.REQUIRED)
 GROUPED = replace(REQUIRED, mechanism=Mechanism.POD_GROUP)
 WIDER = replace(PLACED, wider_key="example.com/row", wider_domain="row-1")
 PLANNED = replace(PLACED, nodes=("n1", "n2"))
+CONFINED = replace(PLACED, within=("r1", "r2"))
 ANYWHERE = replace(PLACED, domain=None)
 
 SELECTOR = {"matchLabels": {NAME_LABEL: "llama", GROUP_LABEL: "0", PLACEMENT: PLACED.identity}}
@@ -88,10 +89,41 @@ def test_both_roles_are_steered_to_the_domain(role: RoleName) -> None:
     assert steer(PLACED, role) == [(100, RACK, ["r1"])]
 
 
-def test_the_nodes_of_a_plan_are_for_the_first_role() -> None:
+def test_the_nodes_of_a_plan_are_for_the_first_role_and_filled_in_order() -> None:
     domain = (100, RACK, ["r1"])
-    assert steer(PLANNED, RoleName.DECODE) == [domain, (20, "kubernetes.io/hostname", ["n1", "n2"])]
+    nodes = [(weight, "kubernetes.io/hostname", [node]) for node, weight in [("n1", 100), ("n2", 60)]]
+    assert steer(PLANNED, RoleName.DECODE) == [domain, *nodes]
     assert steer(PLANNED, RoleName.PREFILL) == [domain]
+
+
+WITHIN = {"key": RACK, "operator": "In", "values": ["r1", "r2"]}
+
+
+def confinement(placement: Placement, own: object = None) -> object:
+    """What a pod is confined to, with a required node affinity of the user's."""
+    overlay = {"affinity": {"nodeAffinity": {HARD: own}}} if own else {}
+    decode = {"podTemplate": {"spec": overlay}}
+    return affinity(placement, decode=decode)["nodeAffinity"].get(HARD)
+
+
+def test_pods_may_run_anywhere_where_the_scheduler_sees_all_nodes() -> None:
+    assert confinement(PLACED) is None
+
+
+def test_pods_are_confined_to_domains_that_the_scheduler_sees_whole() -> None:
+    assert confinement(CONFINED) == {"nodeSelectorTerms": [{"matchExpressions": [WITHIN]}]}
+
+
+def test_each_alternative_of_the_user_is_confined() -> None:
+    pool = {"key": "pool", "operator": "In", "values": ["a"]}
+    name = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+    own = {"nodeSelectorTerms": [{"matchExpressions": [pool]}, {"matchFields": name}]}
+    assert confinement(CONFINED, own) == {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [pool, WITHIN]},
+            {"matchFields": name, "matchExpressions": [WITHIN]},
+        ]
+    }
 
 
 def test_the_wider_domain_weighs_less() -> None:

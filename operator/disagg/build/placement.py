@@ -22,7 +22,8 @@ from disagg.decide.decisions import GroupDecision, Mechanism, Placement, Templat
 from disagg.topology.levels import HOSTNAME
 
 _DOMAIN_WEIGHT = 100
-_NODES_WEIGHT = 20
+_FIRST_NODE_WEIGHT = 100
+_LAST_NODE_WEIGHT = 60
 _WIDER_WEIGHT = 10
 
 
@@ -69,6 +70,8 @@ def _placed(
     affinity = pod["affinity"] = pod.get("affinity") or {}
     _append(affinity, "podAffinity", _attraction(placement, selector))
     _append(affinity, "nodeAffinity", _steer(placement, first=workload.role is placement.first))
+    if placement.within:
+        _confine(affinity["nodeAffinity"], placement)
     # The scheduler's own rule for pods without one, to spread them over nodes and zones, pulls as hard as the steer. One
     # that selects no pod takes its place.
     pod.setdefault(
@@ -98,7 +101,12 @@ def _steer(placement: Placement, *, first: bool) -> dict[str, Any]:
         return {}
     terms = [_prefers(_DOMAIN_WEIGHT, placement.key, placement.domain)]
     if first and placement.nodes:
-        terms.append(_prefers(_NODES_WEIGHT, HOSTNAME, *placement.nodes))
+        # One is filled before the next begins. Even the last must outweigh what the scheduler likes of empty nodes.
+        step = (_FIRST_NODE_WEIGHT - _LAST_NODE_WEIGHT) / max(len(placement.nodes) - 1, 1)
+        terms += [
+            _prefers(round(_FIRST_NODE_WEIGHT - number * step), HOSTNAME, node)
+            for number, node in enumerate(placement.nodes)
+        ]
     if placement.wider_key is not None and placement.wider_domain is not None:
         terms.append(_prefers(_WIDER_WEIGHT, placement.wider_key, placement.wider_domain))
     return {"preferredDuringSchedulingIgnoredDuringExecution": terms}
@@ -107,6 +115,18 @@ def _steer(placement: Placement, *, first: bool) -> dict[str, Any]:
 def _prefers(weight: int, key: str, *values: str) -> dict[str, Any]:
     expression = {"key": key, "operator": "In", "values": list(values)}
     return {"weight": weight, "preference": {"matchExpressions": [expression]}}
+
+
+def _confine(node_affinity: dict[str, Any], placement: Placement) -> None:
+    """Let pods run in some domains only. Terms are alternatives, so each of the user's gets the condition."""
+    condition = {"key": placement.key, "operator": "In", "values": list(placement.within)}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = required.get("nodeSelectorTerms") or [{}]
+    node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
+        "nodeSelectorTerms": [
+            term | {"matchExpressions": [*(term.get("matchExpressions") or []), condition]} for term in terms
+        ]
+    }
 
 
 def _append(affinity: dict[str, Any], kind: str, terms: dict[str, list[Any]]) -> None:

@@ -57,6 +57,8 @@ class Placement:
         wider_domain: Value of that label in the domain, or None.
         nodes: Hostnames of the nodes of the domain that the pods of the first role prefer, so that the other role's find
             room beside them. Empty if they do, wherever the first ones go.
+        within: The only domains that pods may run in, or empty for all: in a large cluster the scheduler does not see a
+            preference for one of many nodes.
         moves: How often the group had to leave a domain in which it could not live.
     """
 
@@ -68,6 +70,7 @@ class Placement:
     wider_key: str | None = None
     wider_domain: LabelValue | None = None
     nodes: tuple[LabelValue, ...] = ()
+    within: tuple[LabelValue, ...] = ()
     moves: int = 0
 
     @property

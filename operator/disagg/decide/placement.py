@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from disagg.api.names import ENGINE_ROLES, PLACEMENT, TEMPLATE_INPUTS, RoleName, Workload
@@ -28,6 +29,7 @@ from disagg.topology.groups import GroupKey, GroupPods
 from disagg.topology.inventory import Inventory
 from disagg.topology.levels import HOSTNAME, PackLevel, resolve
 from disagg.topology.plan import planned_nodes
+from disagg.topology.reach import reach
 
 _DEFAULT_SCHEDULER = "default-scheduler"
 _KUEUE = "kueue.x-k8s.io/queue-name"
@@ -133,10 +135,12 @@ class _Group:
         fits = (self._fit(level, inventory, home, demand) for home in self._homes(self.live))
         if any(fit is not None and fit.fits_minimum for fit in fits):
             return None
-        choice = choose(survey(inventory, level.key, demand, self.key), None)
+        everywhere = survey(inventory, level.key, demand, self.key)
+        choice = choose(everywhere, None)
         if choice.domain is None:
             return None
-        return self._decided(self._placement(level, choice.domain, by_force=True), fit=choice.fit)
+        moved = self._placement(level, choice.domain, everywhere, by_force=True)
+        return self._decided(moved, fit=choice.fit)
 
     def _fit(
         self, level: PackLevel, inventory: Inventory, domain: str | None, demand: GroupDemand
@@ -178,12 +182,31 @@ class _Group:
             demand=self.wanted.desired,
         )
 
-    def _placement(self, level: PackLevel, domain: str | None, *, by_force: bool = False) -> Placement:
-        inventory, wider, nodes = self.environment.inventory, None, tuple[str, ...]()
+    def _placement(
+        self,
+        level: PackLevel,
+        domain: str | None,
+        fits: Mapping[str, DomainFit] = MappingProxyType({}),
+        *,
+        by_force: bool = False,
+    ) -> Placement:
+        inventory, wider, nodes, within = (
+            self.environment.inventory,
+            None,
+            tuple[str, ...](),
+            tuple[str, ...](),
+        )
         if inventory is not None and domain is not None:
             planned = planned_nodes(inventory, level.key, domain, self.wanted.now, self.key)
-            nodes = tuple(sorted(_hostname(inventory, name) for name in planned))
+            nodes = tuple(_hostname(inventory, name) for name in planned)
             wider = _wider_domain(inventory, level, domain)
+            within = reach(
+                fits,
+                domain,
+                eligible=max(len(inventory.eligible(shape)) for shape in self.wanted.shapes.values()),
+                near={name for name in fits if wider and _wider_domain(inventory, level, name) == wider},
+                whole=self.constraint.mode is PackMode.REQUIRED,
+            )
         mechanism = Mechanism.POD_AFFINITY
         # A PodGroup's constraint is hard: no pod that would rather run elsewhere than wait can leave it. And for one the
         # scheduler takes the fullest domain, in which a group that grows would soon wait.
@@ -203,6 +226,8 @@ class _Group:
             wider_key=level.wider_key,
             wider_domain=wider,
             nodes=nodes,
+            # For a PodGroup the scheduler looks at each domain by itself, and at all of it.
+            within=within if mechanism is Mechanism.POD_AFFINITY else (),
             moves=(self.live.moves if self.live is not None else 0) + by_force,
         )
 
@@ -241,13 +266,14 @@ class _Group:
 
     @cached_property
     def _current(self) -> str | None:
-        """The domain that most of the pods run in, else the one that they are steered to."""
+        """The domain that most of the pods run in; of equal ones, and without any, the one that they are steered to."""
         known = {domain: count for domain, count in self._bound.items() if domain}
-        if known:
-            return min(known, key=lambda domain: (-known[domain], domain))
         # Values of another key are no domains, though they may be called the same.
         live, level = self.live, self._level
-        return live.domain if live is not None and level is not None and live.key == level.key else None
+        told = live.domain if live is not None and level is not None and live.key == level.key else None
+        if known:
+            return min(known, key=lambda domain: (-known[domain], domain != told, domain))
+        return told
 
     @cached_property
     def _stays(self) -> bool:

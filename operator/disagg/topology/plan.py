@@ -43,8 +43,13 @@ def planned_nodes(
     if _is_harmless(rows, rows, sizes):
         return ()
     candidates = _candidates(rows, sizes, inventory.pods(group).bound[surveyor.larger.role])
-    found = _filled(candidates, rows, sizes) or _any_harmless(candidates, rows, sizes)
-    return tuple(sorted(row.use.name for row in found or _best(candidates, sizes)))
+    found = (
+        _filled(candidates, rows, sizes)
+        or _any_harmless(candidates, rows, sizes)
+        or _in_order(candidates, rows, sizes)
+        or _best(candidates, sizes)
+    )
+    return tuple(row.use.name for row in found)
 
 
 def _is_harmless(chosen: Sequence[Row], rows: Sequence[Row], sizes: Sizes) -> bool:
@@ -81,6 +86,23 @@ def _filled(candidates: Sequence[Row], rows: Sequence[Row], sizes: Sizes) -> lis
     plan = best_plan([{0: row.fit.profile[0], end: row.fit.profile[end]} for row, end in ends], sizes.larger)
     chosen = [row for row, number in zip(candidates, plan or (), strict=False) if number]
     return chosen if chosen and _is_harmless(chosen, rows, sizes) else []
+
+
+def _in_order(candidates: Sequence[Row], rows: Sequence[Row], sizes: Sizes) -> list[Row]:
+    """Nodes that the larger pods fill one after the other, the last of them not to its end."""
+    names = {row.use.name for row in candidates}
+    elsewhere = sum(row.fit.profile[0] for row in rows if row.use.name not in names)
+    for index, last in enumerate(candidates):
+        others = [*candidates[:index], *candidates[index + 1 :]]
+        options = [{0: row.fit.profile[0], len(row.fit.profile) - 1: row.fit.profile[-1]} for row in others]
+        for number in range(1, len(last.fit.profile) - 1):
+            plan = best_plan(options, sizes.larger - number)
+            if plan is None:
+                continue
+            beside = sum(option[chosen] for option, chosen in zip(options, plan, strict=True))
+            if beside + last.fit.profile[number] + elsewhere >= sizes.smaller:
+                return [*(row for row, chosen in zip(others, plan, strict=True) if chosen), last]
+    return []
 
 
 def _any_harmless(candidates: Sequence[Row], rows: Sequence[Row], sizes: Sizes) -> list[Row]:
