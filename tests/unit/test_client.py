@@ -147,3 +147,8 @@ async def test_a_server_that_is_not_there_is_an_api_error() -> None:
 async def test_a_deletion_is_of_the_object_that_was_seen(client: Client, server: Server) -> None:
     await client.delete(PODS, "ns", "x", uid="u-1")
     assert server.bodies[0]["preconditions"] == {"uid": "u-1"}
+
+
+async def test_a_deletion_may_be_of_the_object_as_it_was_seen(client: Client, server: Server) -> None:
+    await client.delete(PODS, "ns", "x", uid="u-1", version="7")
+    assert server.bodies[0]["preconditions"] == {"uid": "u-1", "resourceVersion": "7"}

@@ -44,6 +44,40 @@ def test_a_running_pod_is_known_with_the_labels_that_tell_where_it_is() -> None:
     assert (found.name, found.uid, found.node, found.labels) == ("a", "a", "n1", told)
 
 
+def test_of_a_running_pod_it_is_known_what_it_was_made_from() -> None:
+    raw = pod("a", "n1", group=GROUP)
+    raw["metadata"]["labels"] |= {"disagg.dev/placement": "1a2b", "pod-template-hash": "3c4d"}
+    raw["metadata"]["resourceVersion"] = "7"
+    (found,) = own(raw).of(GROUP)
+    assert (found.placement, found.template, found.version) == ("1a2b", "3c4d", "7")
+
+
+NEW = {"started": False, "ready": False, "restartCount": 0}
+UP = {"started": True, "ready": False, "restartCount": 0}
+
+
+@pytest.mark.parametrize(
+    ("containers", "loading"),
+    [
+        pytest.param([], True, id="nothing has begun"),
+        pytest.param([NEW], True, id="the engine loads"),
+        pytest.param([UP], False, id="the engine has come up"),
+        pytest.param([NEW, UP], True, id="the engine loads beside another container"),
+        pytest.param([UP, UP | {"ready": True}], False, id="all have come up"),
+        pytest.param([{"ready": True, "restartCount": 0}], False, id="ready, by who knows no startup probe"),
+        pytest.param([NEW | {"restartCount": 1}], False, id="the engine was up before, or never will be"),
+        pytest.param([NEW, UP | {"restartCount": 1}], False, id="something else has restarted"),
+    ],
+)
+def test_a_pod_loads_until_all_its_containers_have_come_up_once(
+    containers: list[dict[str, Any]], *, loading: bool
+) -> None:
+    raw = pod("a", "n1", group=GROUP)
+    raw["status"]["containerStatuses"] = containers
+    (found,) = own(raw).of(GROUP)
+    assert found.loading is loading
+
+
 @pytest.mark.parametrize(
     "raw",
     [

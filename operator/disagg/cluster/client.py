@@ -203,9 +203,23 @@ class Client:
         path = resource.path(obj["metadata"]["namespace"])
         return await self._request("create", "POST", path, {"fieldManager": manager}, body=obj) or {}
 
-    async def delete(self, resource: ResourceType, namespace: str, name: str, *, uid: str) -> None:
-        """Delete an object, and only the one with this uid. One that is gone already is no error."""
-        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+    async def delete(
+        self, resource: ResourceType, namespace: str, name: str, *, uid: str, version: str | None = None
+    ) -> None:
+        """Delete an object, and only the one with this uid. One that is gone already is no error.
+
+        Args:
+            resource: Its type.
+            namespace: Its namespace.
+            name: Its name.
+            uid: Its uid.
+            version: Its resourceVersion, if it must not have changed since.
+
+        Raises:
+            ConflictError: Another object has the name, or it has changed.
+        """
+        preconditions = {"uid": uid} | ({} if version is None else {"resourceVersion": version})
+        options = {"propagationPolicy": "Background", "preconditions": preconditions}
         await self._request("delete", "DELETE", resource.path(namespace, name), body=options, missing_ok=True)
 
     async def _request(  # noqa: PLR0913 - the parts of an HTTP request

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from disagg.api.names import DOMAIN_LABEL, LEVEL_LABELS, RoleName
+from disagg.api.names import DOMAIN_LABEL, LEVEL_LABELS, PLACEMENT, RoleName
 from disagg.cluster.client import Object
 from disagg.topology.groups import GroupKey, group_pod
+
+_TEMPLATE = "pod-template-hash"
+"""The label by which the Deployment controller tells pods of different templates apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,10 @@ class OwnPod:
         group: Its group.
         role: Its role.
         node: The node it is bound to.
-        loading: Whether none of its containers has ever started up: nobody misses it.
+        loading: Whether it has never served: nobody misses it.
+        version: Its resourceVersion.
+        placement: Identity of the placement that it was made for.
+        template: Hash of the template that it was made from.
         labels: What it is labelled with already of what this module labels.
     """
 
@@ -30,6 +36,9 @@ class OwnPod:
     role: RoleName
     node: str
     loading: bool
+    version: str
+    placement: str
+    template: str
     labels: tuple[tuple[str, str], ...]
 
 
@@ -47,17 +56,21 @@ class OwnPods:
         if pod is None or not pod.node or pod.terminating:
             self.remove(uid)
             return
-        labels = raw["metadata"].get("labels", {})
+        metadata = raw["metadata"]
+        labels = metadata.get("labels", {})
         told = tuple(sorted(item for item in labels.items() if _is_told(item[0])))
         self.remove(uid)
         self._pods[uid] = OwnPod(
-            raw["metadata"]["name"],
-            uid,
-            pod.group,
-            pod.role,
-            pod.node,
-            _is_loading(raw.get("status") or {}),
-            told,
+            name=metadata["name"],
+            uid=uid,
+            group=pod.group,
+            role=pod.role,
+            node=pod.node,
+            loading=_is_loading(raw.get("status") or {}),
+            version=metadata.get("resourceVersion", ""),
+            placement=labels.get(PLACEMENT, ""),
+            template=labels.get(_TEMPLATE, ""),
+            labels=told,
         )
         self._groups.setdefault(pod.group, set()).add(uid)
 
@@ -90,10 +103,11 @@ def wanted_labels(node_labels: Mapping[str, str], key: str, levels: Mapping[str,
 
 
 def _is_loading(status: Object) -> bool:
-    return not any(
-        container.get("started") or container.get("restartCount")
-        for container in status.get("containerStatuses") or ()
-    )
+    """Whether a container has yet to come up for the first time. A container beside the engine may be up long before."""
+    containers = status.get("containerStatuses") or ()
+    if any(container.get("restartCount") for container in containers):
+        return False
+    return not containers or any(not (item.get("started") or item.get("ready")) for item in containers)
 
 
 def _is_told(label: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -27,7 +27,7 @@ from disagg.cluster.errors import ConflictError, ForbiddenError, NamespaceTermin
 from disagg.decide.decisions import Decisions
 from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
-from disagg.decide.repacking import misplaced
+from disagg.decide.repacking import Attempts, misplaced
 from disagg.reconcile.children import Children, ProblemError, forbidden
 from disagg.reconcile.cluster_state import ClusterState
 from disagg.reconcile.kinds import ALL_KINDS, DISAGGREGATED_INFERENCE, EVENT, POD, POD_GROUP, STATUS_KINDS
@@ -42,8 +42,6 @@ PROBLEM_SECONDS = 30.0
 PLACEMENT_SECONDS = 10.0
 """Until a group is looked at again that waits for room: others may have gone, and nobody tells."""
 
-
-_REPACKING = timedelta(hours=1)
 
 _log = structlog.stdlib.get_logger("disagg")
 
@@ -94,7 +92,7 @@ class Reconciler:
         self._now = now
         self._children: dict[Key, Children] = {}
         self._claimed: dict[Key, set[GroupKey]] = {}
-        self._repacked: dict[GroupKey, list[datetime]] = {}
+        self._attempts = Attempts()
 
     async def reconcile(self, key: Key, kinds: frozenset[str]) -> Outcome:
         """One pass over the resource `key`, with its children of `kinds` looked at.
@@ -142,8 +140,10 @@ class Reconciler:
             if not resource.spec.paused:
                 desired = [obj for obj in build(resource, decisions) if obj["kind"] in kinds]
                 observed, changes = await children.change(resource, desired, decisions, observed)
+                if not changes:
+                    # Pods whose Deployment has just changed are replaced anyway.
+                    changes = await self._repack(resource, decisions, key)
                 await self._label_pods(resource, decisions, key)
-                changes += await self._repack(resource, decisions, key)
         except ProblemError as error:
             problem = error.problem
         except ForbiddenError as error:
@@ -189,7 +189,6 @@ class Reconciler:
         self._state.packed.discard(key)
         for group in self._claimed.pop(key, ()):
             self._state.inventory.release(group)
-            self._repacked.pop(group, None)
 
     async def _label_pods(self, resource: DisaggregatedInference, decisions: Decisions, key: Key) -> None:
         """Tell running pods where they are.
@@ -228,29 +227,20 @@ class Reconciler:
         for number, decision in decisions.groups.items():
             group = GroupKey(key.namespace, key.name, number)
             counts, pods = self._state.inventory.pods(group), self._state.own.of(group)
-            for pod in misplaced(decision, pods, counts, self._state.inventory):
-                if not self._may_repack(group, sum(decision.demand.values())):
-                    break
-                await self._client.delete(POD, key.namespace, pod.name, uid=pod.uid)
+            found = misplaced(decision, group, pods, counts, self._state.inventory)
+            if found is None or not self._attempts.allow(group, found, self._now()):
+                continue
+            for pod in found.pods:
+                # As it was seen: it may serve by now.
+                await self._client.delete(POD, key.namespace, pod.name, uid=pod.uid, version=pod.version)
+            self._attempts.add(group, found, self._now())
+            for pod in found.pods:
                 changes.append(f"delete Pod/{pod.name}")
                 message = (
                     f"pod {pod.name} on {pod.node} is made anew, to have the group in {decision.current}"
                 )
                 await self._record(resource.metadata, Event("Normal", Reason.REPACKED, message))
         return changes
-
-    def _may_repack(self, group: GroupKey, pods: int) -> bool:
-        """Whether another pod of a group may be replaced: in an hour no more than it has.
-
-        Whatever keeps a pod from where it is wanted, the group must not be restarted for ever.
-        """
-        now = self._now()
-        recent = [time for time in self._repacked.get(group, []) if now - time < _REPACKING]
-        self._repacked[group] = recent
-        if len(recent) >= pods:
-            return False
-        recent.append(now)
-        return True
 
     async def _refuse(self, metadata: Metadata, before: Status, problem: Problem) -> Outcome:
         """Say why nothing can be told of the resource, and leave what was told of it before."""
