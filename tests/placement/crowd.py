@@ -17,7 +17,7 @@ Each becomes a test for each way, which waits for its own scene and fails if tha
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -41,32 +41,28 @@ _AT_ONCE = 14
 _CLASSES = {"placement-low": 100, "placement-high": 1000}
 
 
-def at_once(*ways: Way, slow: bool = False, known: Mapping[Way, str] | None = None) -> Callable[[Act], Act]:
+def at_once(*ways: Way, slow: bool = False) -> Callable[[Act], Act]:
     """A test with a scene of its own, with the operator at work.
 
     Args:
         ways: How groups are kept together: a test for each.
         slow: Whether it takes minutes, and is better begun early.
-        known: Ways in which it may fail, and why.
     """
-    return lambda act: _test(act, ways, kind="slow" if slow else "attended", known=known or {})
+    return lambda act: _test(act, ways, kind="slow" if slow else "attended")
 
 
 def unattended(*ways: Way) -> Callable[[Acts], Acts]:
     """A test with a scene of its own, during which the operator is away between the first `yield` and the second."""
-    return lambda acts: _test(acts, ways, kind="unattended", known={})
+    return lambda acts: _test(acts, ways, kind="unattended")
 
 
-def _test(act: Any, ways: Iterable[Way], *, kind: str, known: Mapping[Way, str]) -> Any:  # noqa: ANN401 - a function becomes another one
+def _test(act: Any, ways: Iterable[Way], *, kind: str) -> Any:  # noqa: ANN401 - a function becomes another one
     def test(crowd: Crowd, way: Way) -> None:
         crowd.wait_for(act, way)
 
     test.__name__, test.__module__, test.__doc__ = act.__name__, act.__module__, act.__doc__
     test.__dict__.update(scenario=act, kind=kind)
-    cases = [
-        pytest.param(way, id=str(way), marks=pytest.mark.xfail(reason=known[way]) if way in known else ())
-        for way in ways
-    ]
+    cases = [pytest.param(way, id=str(way)) for way in ways]
     return pytest.mark.timeout(_SECONDS)(pytest.mark.parametrize("way", cases)(test))
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.placement.crowd import at_once, unattended
-from tests.placement.scene import EVERY, POD_GROUP, PREFERRED, REQUIRED, Pods, Scene
+from tests.placement.scene import AFFINITY, EVERY, POD_GROUP, PREFERRED, Pods, Scene
 
 SMALL = Pods(None, 2)
 LARGE = Pods(None, 4)
+STEERED = (PREFERRED, AFFINITY)
+"""Of PodGroups the scheduler chooses the rack by the pods that are there: they are for groups that nobody else scales."""
 
 
 def _begin(scene: Scene) -> None:
@@ -20,7 +22,7 @@ def _begin(scene: Scene) -> None:
     scene.is_whole_in("a", 1, 1)
 
 
-@at_once(*EVERY)
+@at_once(*STEERED)
 def test_a_group_grows_in_its_rack(scene: Scene) -> None:
     _begin(scene)
     scene.scale("prefill", 4)
@@ -29,7 +31,7 @@ def test_a_group_grows_in_its_rack(scene: Scene) -> None:
     scene.says("Packed")
 
 
-@unattended(*EVERY)
+@unattended(*STEERED)
 def test_a_group_grows_in_its_rack_without_the_operator(scene: Scene) -> Iterator[None]:
     _begin(scene)
     yield
@@ -64,7 +66,7 @@ def test_what_the_rack_has_no_room_for_goes_to_the_same_block_without_the_operat
     scene.says("Split")
 
 
-@at_once(*REQUIRED)
+@at_once(AFFINITY)
 def test_what_the_rack_has_no_room_for_waits_and_is_told_of(scene: Scene) -> None:
     _begin(scene)
     scene.scale("prefill", 6)
@@ -77,7 +79,7 @@ def test_what_the_rack_has_no_room_for_waits_and_is_told_of(scene: Scene) -> Non
     scene.says("Packed")
 
 
-@unattended(*REQUIRED)
+@unattended(AFFINITY)
 def test_what_waits_gets_the_room_that_comes_free_without_the_operator(scene: Scene) -> Iterator[None]:
     _begin(scene)
     yield
@@ -89,11 +91,7 @@ def test_what_waits_gets_the_room_that_comes_free_without_the_operator(scene: Sc
     scene.says("Packed")
 
 
-@at_once(
-    *EVERY,
-    slow=True,
-    known={POD_GROUP: "the role that wakes first goes to any rack: a PodGroup of one pod cannot be steered"},
-)
+@at_once(*STEERED, slow=True)
 def test_a_group_shrinks_sleeps_and_wakes_in_one_rack(scene: Scene) -> None:
     _begin(scene)
     scene.scale("prefill", 4)
@@ -109,7 +107,7 @@ def test_a_group_shrinks_sleeps_and_wakes_in_one_rack(scene: Scene) -> None:
     scene.is_whole_in("a", 2, 1)
 
 
-@unattended(*EVERY)
+@unattended(*STEERED)
 def test_a_group_shrinks_and_grows_again_without_the_operator(scene: Scene) -> Iterator[None]:
     _begin(scene)
     scene.scale("prefill", 4)
@@ -123,7 +121,7 @@ def test_a_group_shrinks_and_grows_again_without_the_operator(scene: Scene) -> I
     scene.says("Packed")
 
 
-@at_once(*EVERY, slow=True)
+@at_once(*STEERED, slow=True)
 def test_pods_that_end_slowly_keep_others_out_of_their_rack(scene: Scene) -> None:
     _begin(scene)
     scene.scale("prefill", 4)
@@ -136,3 +134,21 @@ def test_pods_that_end_slowly_keep_others_out_of_their_rack(scene: Scene) -> Non
     assert said.get("reason") != "Packed"
     scene.runs(2, 1)
     assert scene.landed() == {"a": {"prefill": 2, "decode": 1}}
+
+
+@at_once(POD_GROUP)
+def test_a_group_that_others_scale_is_no_pod_group(scene: Scene) -> None:
+    scene.racks(a=[8])
+    scene.apply(SMALL, LARGE)
+    scene.is_whole_in("a", 1, 1, mechanism="PodAffinity")
+
+
+@at_once(*EVERY)
+def test_a_group_that_its_resource_enlarges_stays_in_its_rack(scene: Scene) -> None:
+    scene.racks(a=[8], b=[4, 1])
+    scene.apply(Pods(1, 2), Pods(1, 4))
+    scene.is_whole_in("a", 1, 1)
+    scene.empty(f"{scene.name}-b-1")
+    scene.patch(prefill={"replicas": 2})
+    assert scene.runs(2, 1) == {"a"}
+    scene.says("Packed")

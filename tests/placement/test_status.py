@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tests.placement.crowd import at_once, unattended
 from tests.placement.rest import Object
-from tests.placement.scene import EVERY, PREFERRED, Pods, Scene
+from tests.placement.scene import AFFINITY, EVERY, PREFERRED, Pods, Scene
 
 GROUP = (Pods(2, 2), Pods(1, 4))
 
@@ -64,7 +64,7 @@ def test_running_pods_are_labelled_with_their_domain(scene: Scene) -> None:
     scene.wait("the pods are labelled", labelled)
 
 
-@at_once(*EVERY)
+@at_once(PREFERRED, AFFINITY)
 def test_a_change_is_one_event(scene: Scene) -> None:
     scene.racks(a=[4, 4])
     scene.apply(Pods(None, 2), Pods(1, 4))

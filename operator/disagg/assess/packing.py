@@ -141,8 +141,8 @@ class _Group:
                 Reason.INSUFFICIENT_DOMAIN_CAPACITY,
                 f"{lacking}: no node that its pods may run on is ready",
             )
-        if best is None and shown.fits_minimum and self._is_ending:
-            # They wait for the pods that they replace.
+        if best is None and shown.fits_minimum and (self._is_ending or self._is_about_to_fit(shown)):
+            # They wait for the pods that they replace, or the scheduler has yet to look again.
             return None
         if best is None and shown.fits_minimum and self._is_broken_up(shown):
             cure = "but not in one piece: scale the role with the smaller pods down until the others run, and up again"
@@ -156,6 +156,10 @@ class _Group:
     @property
     def _is_ending(self) -> bool:
         return any(sum(nodes.values()) for nodes in self._pods.terminating.values())
+
+    def _is_about_to_fit(self, fit: DomainFit) -> bool:
+        waiting = {role: count for role, count in self._pods.unschedulable.items() if count}
+        return bool(waiting) and all(count <= fit.headroom.get(role, 0) for role, count in waiting.items())
 
     def _is_broken_up(self, fit: DomainFit) -> bool:
         """Whether small pods have taken the room of large ones, as when both roles were replaced at once."""

@@ -66,10 +66,15 @@ class Demand:
         )
 
     @property
-    def grows(self) -> bool:
-        """Whether autoscaling may ask for more pods than it begins with."""
-        bounds = [getattr(self.resource.spec, role).autoscaling for role in ENGINE_ROLES]
-        return any(bound is not None and bound.max_replicas > bound.min_replicas for bound in bounds)
+    def is_fixed(self) -> bool:
+        """Whether the resource says how many pods there are, and nobody else does."""
+        roles = [getattr(self.resource.spec, role) for role in ENGINE_ROLES]
+        return all(
+            role.replicas is not None
+            if role.autoscaling is None
+            else role.autoscaling.min_replicas == role.autoscaling.max_replicas
+            for role in roles
+        )
 
     @cached_property
     def shapes(self) -> dict[RoleName, PodShape]:

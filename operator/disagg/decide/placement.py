@@ -208,12 +208,13 @@ class _Group:
                 whole=self.constraint.mode is PackMode.REQUIRED,
             )
         mechanism = Mechanism.POD_AFFINITY
-        # A PodGroup's constraint is hard: no pod that would rather run elsewhere than wait can leave it. And for one the
-        # scheduler takes the fullest domain, in which a group that grows would soon wait.
+        # A PodGroup's constraint is hard: no pod that would rather run elsewhere than wait can leave it. And the scheduler
+        # chooses its domain by the pods that are there, whatever is to come: one for a role that is woken first, or one
+        # in which a group that grows would soon wait.
         if (
             self.constraint.mode is PackMode.REQUIRED
             and self.environment.pod_groups
-            and not self.wanted.grows
+            and self.wanted.is_fixed
             and not self._has_priority
         ):
             mechanism = Mechanism.POD_GROUP

@@ -152,8 +152,11 @@ class Inventory:
         for uid in self._groups.get(group, ()):
             pod = self._own[uid]
             domains = placed.setdefault(pod.role, {})
-            if pod.node and not pod.terminating:
-                domain = self._domain_of(pod, key)
+            if not pod.node or pod.terminating:
+                continue
+            domain = self._domain_of(pod, key)
+            # A node that is gone has no label, and its pods go soon.
+            if domain or self.node(pod.node) is not None:
                 domains[domain] = domains.get(domain, 0) + 1
         return placed
 
