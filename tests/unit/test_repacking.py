@@ -356,6 +356,12 @@ def test_small_pods_that_load_go_before_those_that_serve() -> None:
     assert group.names() == ["n2-1"]
 
 
+def test_no_small_pod_goes_that_serves_while_another_one_loads() -> None:
+    group = wedged(4, 3, 1)
+    group.put(PREFILL, "n0", "n0-0", serves=False)
+    assert group.names() == []
+
+
 def test_a_node_whose_small_pods_load_is_cleared_before_one_whose_serve() -> None:
     group = wedged(4, 2, 2)
     for index in range(2):

@@ -155,21 +155,22 @@ class _Home(Generic[Pod]):
             number = _to_go(free, large, small, len(there))
             if not number or sum(room.values()) - room[use.name] < number:
                 continue
-            if not best or _cost(there[:number]) < _cost(best):
+            if not best or number < len(best):
                 best = there[:number]
         return Misplaced(best, sum(self.counts.bound[self.first].values())) if best else None
 
     def _removable(self, node: str, role: RoleName) -> list[Pod]:
-        """Pods that may have to go, those first that nobody misses.
+        """Pods that may have to go: those that load, or else those that serve.
 
         While pods end those alone that have come to the place of one: another time, all places there being taken for as
         long as those end, they go elsewhere.
         """
-        there = [pod for pod in self.pods if pod.role is role and pod.node == node]
-        if self._ends:
-            ends = self.counts.terminating[role][node]
-            return sorted((pod for pod in there if pod.loading and ends), key=lambda pod: pod.name)
-        return sorted(there, key=lambda pod: (not pod.loading, pod.name))
+        like = [pod for pod in self.pods if pod.role is role]
+        there = [pod for pod in like if pod.node == node]
+        if self._ends or any(pod.loading for pod in like):
+            # Of a role in which pods are missing already, as in a rollout, none goes that serves.
+            there = [pod for pod in there if pod.loading]
+        return [] if self._ends and not self.counts.terminating[role][node] else there
 
     @property
     def _ends(self) -> bool:
@@ -205,10 +206,6 @@ def _free(use: NodeUse, taken: Mapping[str, Amounts]) -> Amounts:
     add(free, use.used.items(), times=-1)
     add(free, taken.get(use.name, {}).items(), times=-1)
     return free
-
-
-def _cost(pods: Sequence[RunningPod]) -> tuple[int, int]:
-    return len(pods), sum(not pod.loading for pod in pods)
 
 
 @dataclass(frozen=True, slots=True)
