@@ -96,7 +96,7 @@ def test_a_pod_that_the_scheduler_keeps_from_home_is_not_deleted_for_ever(scene:
     path = f"/api/v1/namespaces/{scene.namespace}/pods/{neighbour}"
     scene.rest.patch(path, {"metadata": {"labels": {"noisy": scene.name}}})
     scene.patch(prefill=_annotated(ready=NEVER))
-    scene.wait("it is tried", lambda: len(_repacked(scene)) == 5)
+    scene.wait("it is tried", lambda: len(_repacked(scene)) == 5 and len(_names(scene, "prefill")) == 2)
     before = _names(scene, "prefill")
     time.sleep(30)
     assert len(_repacked(scene)) == 5
