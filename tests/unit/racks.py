@@ -52,6 +52,9 @@ def pod(
             "name": uid,
             "namespace": group.namespace if group else "default",
             "labels": labels,
+            "ownerReferences": []
+            if group is None
+            else [{"kind": "ReplicaSet", "controller": True, "name": f"{group.name}-{role}-0"}],
         },
         "spec": {
             "containers": [{"name": "c", "resources": {"requests": resources(amounts)}}],

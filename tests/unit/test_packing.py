@@ -69,7 +69,10 @@ def test_a_group_without_any_node_is_told_so_at_once() -> None:
     assert told(Scene(pair(), inventory(cordoned))) == (
         "False",
         Reason.INSUFFICIENT_DOMAIN_CAPACITY,
-        "no domain holds the group: no node that its pods may run on is ready",
+        (
+            "no node that is ready takes prefill or decode pods: look at their node selector, affinity and tolerations,"
+            " and at cordoned nodes"
+        ),
     )
 
 

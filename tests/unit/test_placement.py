@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def test_without_a_constraint_nothing_is_placed() -> None:
 
 
 def test_a_group_goes_where_all_of_it_fits() -> None:
-    assert decided().placement == Placement(RACK, PackMode.PREFERRED, Mechanism.POD_AFFINITY, DECODE, "r2")
+    assert decided().placement == replace(PLACED, domain="r2", asked=RACK)
 
 
 def test_a_group_goes_where_it_can_grow() -> None:
@@ -491,7 +492,7 @@ def test_a_label_that_no_node_has_is_named() -> None:
 
 def test_without_nodes_pods_attract_each_other() -> None:
     scene = Scene(pair(), Inventory(knows_nodes=False))
-    assert placed(scene) == Placement(RACK, PackMode.PREFERRED, Mechanism.POD_AFFINITY, DECODE)
+    assert placed(scene) == replace(PLACED, domain=None, asked=RACK)
     assert obstacle(scene.decide().groups[0]) is Reason.NODE_ACCESS_DENIED
 
 
@@ -652,3 +653,64 @@ def test_without_recorded_inputs_a_group_stays() -> None:
     for role in ENGINE_ROLES:
         del scene.deployment(role)["metadata"]["annotations"][TEMPLATE_INPUTS]
     assert placed(scene) == packed(r1=8).told(PREFILL)
+
+
+# What others may do
+
+
+def test_what_serves_elsewhere_holds_no_room_at_home() -> None:
+    """It is not moved, so others may have the room."""
+    scene = packed(r1=8)
+    scene.inventory.put_node(node("r2", "r2", gpu=8))
+    scene.deployment(PREFILL)["spec"]["replicas"] = 6
+    scene.wanted = pair(prefill={"replicas": 6})
+    scene.bind(PREFILL, "r2", 2, of="beyond")
+    claim = scene.step().groups[0].claim
+    assert claim is not None
+    assert {role: count for role, (_, count) in claim.roles.items()} == {PREFILL: 4, DECODE: 1}
+
+
+def test_another_level_map_of_the_operator_restarts_nothing() -> None:
+    wanted = pair(topologyConstraint={"packDomain": "rack"})
+    scene = Scene(wanted, racks(r1=8), levels={"rack": RACK})
+    scene.step()
+    scene.run("r1")
+    before = scene.told(PREFILL)
+    scene.levels = {"rack": "example.com/row"}
+    assert scene.step().groups[0].placement == before
+    scene.levels = {}
+    assert scene.step().groups[0].placement == before
+
+
+def test_groups_of_one_resource_are_apart_where_there_is_room() -> None:
+    scene = Scene(pair(groups=3), racks(r1=64, r2=64, r3=64))
+    found = {group.current for group in scene.step().groups.values()}
+    assert found == {"r1", "r2", "r3"}
+
+
+def test_groups_share_a_domain_rather_than_wait() -> None:
+    scene = Scene(pair(groups=2), racks(r1=64, r2=4))
+    assert {group.current for group in scene.step().groups.values()} == {"r1"}
+
+
+def test_the_role_that_has_become_the_larger_one_goes_first() -> None:
+    scene = packed(pair(prefill={"replicas": 4, "parallelism": {"tensor": 1}}), r1=64)
+    scene.wanted = pair(prefill={"replicas": 4, "parallelism": {"tensor": 8}})
+    placement = scene.step().groups[0].placement
+    assert placement is not None
+    assert placement.first is PREFILL
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": {"a": {"b": "c"}}},
+        {"tolerations": [{"key": "a", "value": {"b": "c"}}]},
+        {"containers": [{"name": "engine", "resources": {"requests": {"cpu": "1e9999999"}}}]},
+        {"containers": [{"name": "engine", "resources": {"requests": {"cpu": "1e400000"}}}]},
+    ],
+    ids=str,
+)
+def test_an_overlay_that_makes_no_pod_is_left_to_the_api_server(spec: dict[str, Any]) -> None:
+    scene = Scene(pair(decode={"podTemplate": {"spec": spec}}), racks(r1=8))
+    assert scene.decide().groups[0].placement is None

@@ -67,9 +67,13 @@ def made(scene: Scene) -> list[str]:
 
 
 def test_pod_groups_are_made_before_the_pods_that_name_them() -> None:
-    kinds = made(Scene(pair(groups=2, **REQUIRED), racks(r1=8, r2=8), pod_groups=True))
-    assert kinds.count("PodGroup") == 2
-    assert kinds.index("Deployment") > len(kinds) - 1 - kinds[::-1].index("PodGroup")
+    kinds = made(Scene(pair(**REQUIRED), racks(r1=8), pod_groups=True))
+    assert kinds.count("PodGroup") == 1
+    assert kinds.index("Deployment") > kinds.index("PodGroup")
+
+
+def test_groups_that_are_to_be_apart_are_steered() -> None:
+    assert "PodGroup" not in made(Scene(pair(groups=2, **REQUIRED), racks(r1=8, r2=8), pod_groups=True))
 
 
 @pytest.mark.parametrize(

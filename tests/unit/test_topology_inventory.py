@@ -320,3 +320,20 @@ def summed(pods: dict[str, Any], name: str) -> Amounts:
         if raw["spec"].get("nodeName") == name and raw["status"]["phase"] != "Succeeded":
             add(total, pod_requests(raw["spec"]).items())
     return total
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        [],
+        [{"kind": "ReplicaSet", "name": "chat-decode-0"}],
+        [{"kind": "Job", "name": "chat-decode-0", "controller": True}],
+        [{"kind": "ReplicaSet", "name": "copy-of-chat-decode-0", "controller": True}],
+    ],
+    ids=["nobody", "no controller", "a job", "another ReplicaSet"],
+)
+def test_a_pod_with_copied_labels_is_nobodys(owners: list[dict[str, object]]) -> None:
+    copy = pod("a", "n1", group=GROUP)
+    copy["metadata"]["ownerReferences"] = owners
+    found = inventory(node("n1"), copy)
+    assert not any(sum(nodes.values()) for nodes in found.pods(GROUP).bound.values())

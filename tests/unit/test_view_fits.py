@@ -176,7 +176,7 @@ def test_without_a_constraint_there_is_nothing_to_judge() -> None:
         pytest.param(
             {"prefill": {"podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}}}
             | {"decode": {"podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}}},
-            "no node that its pods may run on is ready",
+            "no node that is ready takes prefill or decode pods",
             id="no node",
         ),
     ],

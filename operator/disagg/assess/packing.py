@@ -141,9 +141,19 @@ class _Group:
                 Reason.INSUFFICIENT_DOMAIN_CAPACITY,
                 f"{lacking}: no node that its pods may run on is ready",
             )
-        if best is None and shown.fits_minimum and (self._is_ending or self._is_about_to_fit(shown)):
-            # They wait for the pods that they replace, or the scheduler has yet to look again.
+        if best is None and shown.fits_minimum and self._is_ending:
+            # They wait for the pods that they replace.
             return None
+        return self._lack(shown, lacking)
+
+    def _lack(self, shown: DomainFit, lacking: str) -> tuple[Reason, str]:
+        best = self.decision.best
+        if best is None and self._is_about_to_fit(shown):
+            # The scheduler has yet to look again, or sees what is not looked at here.
+            return self._spread() or (
+                Reason.PLACEMENT_PENDING,
+                f"{lacking}, though {shown.domain} has some: kubectl describe pod says what the scheduler sees",
+            )
         if best is None and shown.fits_minimum and self._is_broken_up(shown):
             cure = "but not in one piece: scale the role with the smaller pods down until the others run, and up again"
             return Reason.INSUFFICIENT_DOMAIN_CAPACITY, f"{lacking}: {shown.domain} has room for all, {cure}"

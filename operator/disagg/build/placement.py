@@ -76,7 +76,14 @@ def _placed(
     # that selects no pod takes its place.
     pod.setdefault(
         "topologySpreadConstraints",
-        [{"maxSkew": 1, "topologyKey": HOSTNAME, "whenUnsatisfiable": "ScheduleAnyway"}],
+        [
+            {
+                "maxSkew": 1,
+                "topologyKey": HOSTNAME,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {NAME_LABEL: ""}},
+            }
+        ],
     )
     if placement.mechanism is Mechanism.POD_GROUP:
         pod["schedulingGroup"] = {"podGroupName": pod_group_name(name, workload.group, placement)}

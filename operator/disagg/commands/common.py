@@ -71,7 +71,8 @@ def resources_in(file: Path) -> list[dict[str, Any]]:
         ValueError: Nor is it text.
     """
     text = sys.stdin.read() if str(file) == "-" else file.read_text()
-    return [document for document in yaml.safe_load_all(text) if _is_resource(document)]
+    documents = [found for document in yaml.safe_load_all(text) for found in _items(document)]
+    return [document for document in documents if _is_resource(document)]
 
 
 def _is_resource(document: object) -> bool:
@@ -80,3 +81,14 @@ def _is_resource(document: object) -> bool:
         and document.get("kind") == KIND
         and document.get("apiVersion") == API_VERSION
     )
+
+
+def _items(document: Any) -> list[Any]:  # noqa: ANN401 - whatever the file holds
+    """The objects in a document: itself, or those of a list, as `kubectl get -o yaml` writes it."""
+    if (
+        isinstance(document, dict)
+        and document.get("kind") == "List"
+        and isinstance(document.get("items"), list)
+    ):
+        return list(document["items"])
+    return [document]

@@ -60,6 +60,7 @@ class Placement:
         within: The only domains that pods may run in, or empty for all: in a large cluster the scheduler does not see a
             preference for one of many nodes.
         moves: How often the group had to leave a domain in which it could not live.
+        asked: The level that the user has asked for, whatever label key that was then.
     """
 
     key: Annotated[str, Field(max_length=317)]
@@ -72,6 +73,7 @@ class Placement:
     nodes: tuple[LabelValue, ...] = ()
     within: tuple[LabelValue, ...] = ()
     moves: int = 0
+    asked: str = ""
 
     @property
     def identity(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +25,7 @@ from disagg.decide.observed import Observed
 from disagg.topology.capacity import DomainFit, GroupDemand, survey
 from disagg.topology.choice import choose
 from disagg.topology.claims import Claim
+from disagg.topology.eligibility import PodShape
 from disagg.topology.groups import GroupKey, GroupPods
 from disagg.topology.inventory import Inventory
 from disagg.topology.levels import HOSTNAME, PackLevel, resolve
@@ -57,8 +58,17 @@ def place(
         return {}
     decisions: dict[int, GroupDecision] = {}
     for number in range(resource.spec.groups):
+        others = {
+            placement.domain
+            for group in range(number + 1, resource.spec.groups)
+            for role in ENGINE_ROLES
+            if (placement := live_placement(observed.deployment(Workload(role, group)))) is not None
+        }
+        taken = frozenset(
+            domain for domain in others | {made.current for made in decisions.values()} if domain is not None
+        )
         decisions[number] = decision = _Group(
-            resource, constraint, number, observed, rendered, environment
+            resource, constraint, number, observed, rendered, environment, taken
         ).decide()
         # The next group must see what this one is about to take, or both choose the same domain, and both leave it again.
         environment = environment.after(resource, number, decision.claim)
@@ -75,6 +85,8 @@ class _Group:
     observed: Observed
     rendered: Mapping[Workload, Template]
     environment: Environment
+    taken: frozenset[str]
+    """Domains of the other groups of the resource."""
 
     def decide(self) -> GroupDecision:  # noqa: PLR0911 - one for each answer
         if (obstacle := self._other_scheduler() or self._unreadable()) is not None:
@@ -97,6 +109,13 @@ class _Group:
         if not inventory.domains(level.key):
             message = f"no node carries the label {level.key} ({self.constraint.pack_domain})"
             return self._blind(level, (Reason.NO_TOPOLOGY_LABELS, message))
+        nowhere = [role for role, shape in self.wanted.shapes.items() if not inventory.eligible(shape)]
+        if nowhere:
+            message = (
+                f"no node that is ready takes {' or '.join(nowhere)} pods:"
+                " look at their node selector, affinity and tolerations, and at cordoned nodes"
+            )
+            return self._blind(level, (Reason.INSUFFICIENT_DOMAIN_CAPACITY, message))
         if not self._stays:
             return self._chosen(level, inventory)
         if (moved := self._moved(level, inventory)) is not None:
@@ -110,7 +129,7 @@ class _Group:
 
     def _chosen(self, level: PackLevel, inventory: Inventory) -> GroupDecision:
         fits = survey(inventory, level.key, self.wanted.now, self.key)
-        choice = choose(fits, self._current)
+        choice = choose(fits, self._current, avoid=self.taken)
         # Where nothing holds the group it stays with what it was told: a new rack each time that another one lacks a
         # little less would have its waiting pods made anew each time.
         domain = choice.domain or self._current or (choice.best.domain if choice.best is not None else None)
@@ -118,6 +137,8 @@ class _Group:
         # What restarts all pods anyway is the time for a plan that fits them as they are now.
         if self.live is not None and self._is_for(level) and not self._rolls:
             kept = self.live if self.live.domain == domain or self._waits_together else None
+            if kept is not None and kept.first is not self.wanted.first and not self._runs:
+                kept = None
         return self._decided(
             kept or self._placement(level, domain),
             target=domain,
@@ -136,7 +157,7 @@ class _Group:
         if any(fit is not None and fit.fits_minimum for fit in fits):
             return None
         everywhere = survey(inventory, level.key, demand, self.key)
-        choice = choose(everywhere, None)
+        choice = choose(everywhere, None, avoid=self.taken)
         if choice.domain is None:
             return None
         moved = self._placement(level, choice.domain, everywhere, by_force=True)
@@ -169,8 +190,7 @@ class _Group:
         claim = None
         # What does not fit takes no room from others that do.
         if placement is not None and current is not None and best is None:
-            pods = {role: (self.wanted.shapes[role], count) for role, count in self.wanted.desired.items()}
-            claim = Claim(placement.key, current, pods)
+            claim = Claim(placement.key, current, self._claimed(placement, current))
         return GroupDecision(
             placement=placement,
             current=current,
@@ -181,6 +201,19 @@ class _Group:
             best=best,
             demand=self.wanted.desired,
         )
+
+    def _claimed(self, placement: Placement, current: str) -> dict[RoleName, tuple[PodShape, int]]:
+        """The pods that are in the domain, or come there. What serves elsewhere stays, unless the group moves."""
+        inventory, elsewhere = self.environment.inventory, dict[RoleName, int]()
+        if inventory is not None and self._stays and placement.identity == (self.live or placement).identity:
+            elsewhere = {
+                role: sum(count for domain, count in by_domain.items() if domain != current)
+                for role, by_domain in inventory.placed(self.key, placement.key).items()
+            }
+        return {
+            role: (self.wanted.shapes[role], max(count - elsewhere.get(role, 0), 0))
+            for role, count in self.wanted.desired.items()
+        }
 
     def _placement(
         self,
@@ -215,11 +248,14 @@ class _Group:
             self.constraint.mode is PackMode.REQUIRED
             and self.environment.pod_groups
             and self.wanted.is_fixed
+            # And it would not keep groups of one resource apart.
+            and self.resource.spec.groups == 1
             and not self._has_priority
         ):
             mechanism = Mechanism.POD_GROUP
         return Placement(
             key=level.key,
+            asked=self._asked,
             mode=self.constraint.mode,
             mechanism=mechanism,
             first=self.wanted.first,
@@ -244,12 +280,32 @@ class _Group:
     def live(self) -> Placement | None:
         """What the Deployments say: that of the role that goes first, while the other has yet to follow it."""
         first, second = sorted(ENGINE_ROLES, key=lambda role: role is not self.wanted.first)
-        return live_placement(self._deployment(first)) or live_placement(self._deployment(second))
+        found = live_placement(self._deployment(first)) or live_placement(self._deployment(second))
+        if found is not None and not found.nodes and found.first is not self.wanted.first:
+            # Pods have changed their size. Without a plan for nodes no template says which role goes first.
+            return replace(found, first=self.wanted.first)
+        return found
 
     @cached_property
     def _level(self) -> PackLevel | None:
+        # Another level map of the operator restarts nothing: it counts when the group is empty.
+        live = self.live
+        if live is not None and live.asked == self._asked and self._runs:
+            return PackLevel(live.key, live.wider_key)
         own = self.constraint.levels.model_dump(exclude_none=True)
         return resolve(self.constraint.pack_domain, dict(self.environment.levels) | own)
+
+    @property
+    def _asked(self) -> str:
+        """What the user asks for, however the operator reads it."""
+        own = self.constraint.levels.model_dump(exclude_none=True).get(self.constraint.pack_domain)
+        return self.constraint.pack_domain + (f"={own}" if own else "")
+
+    @property
+    def _runs(self) -> bool:
+        return self._pods is not None and any(
+            sum(nodes.values()) for nodes in (*self._pods.bound.values(), *self._pods.terminating.values())
+        )
 
     @cached_property
     def _pods(self) -> GroupPods | None:
@@ -345,8 +401,8 @@ class _Group:
     def _unreadable(self) -> tuple[Reason, str] | None:
         """What is wrong with the pod templates. An overlay may be anything, and the API server refuses it by name."""
         try:
-            self.wanted.shapes  # noqa: B018 - kept
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            hash(tuple(self.wanted.shapes.values()))
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             return Reason.PLACEMENT_PENDING, f"the pod template cannot be read: {error}"
         return None
 

@@ -138,6 +138,10 @@ def _raise(total: Amounts, amounts: Amounts) -> None:
             total[name] = amount
 
 
+_MOST_DIGITS = 40
+"""Kubernetes holds 2^63 at most. Far greater numbers cost time, and overflow elsewhere."""
+
+
 @lru_cache(maxsize=16384)
 def _thousandths(quantity: str | float) -> int:
     """A quantity, by the grammar of https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/."""
@@ -152,6 +156,8 @@ def _thousandths(quantity: str | float) -> int:
         value = value.scaleb(_DECIMAL[suffix])
     elif exponent:
         value = value.scaleb(int(exponent))
+    if value.adjusted() > _MOST_DIGITS:
+        raise ValueError(f"{quantity!r} is more than there is of anything")
     return int(value.to_integral_value(rounding=ROUND_CEILING))
 
 

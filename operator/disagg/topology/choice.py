@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from disagg.topology.capacity import DomainFit
@@ -27,7 +27,7 @@ class Choice:
     best: DomainFit | None
 
 
-def choose(fits: Mapping[str, DomainFit], current: str | None) -> Choice:
+def choose(fits: Mapping[str, DomainFit], current: str | None, *, avoid: Collection[str] = ()) -> Choice:
     """Keep the current domain while it holds the minimum, else take the one with most room to grow.
 
     Of domains with equal room the tightest is taken, so that whole racks stay free for others.
@@ -35,12 +35,16 @@ def choose(fits: Mapping[str, DomainFit], current: str | None) -> Choice:
     Args:
         fits: The domains.
         current: The domain that the group has, or None.
+        avoid: Domains that are taken only if no other holds the minimum.
     """
     if current is not None and (kept := fits.get(current)) is not None and kept.fits_minimum:
         return Choice(current, kept, None)
     suitable = [fit for fit in fits.values() if fit.fits_minimum]
     if suitable:
-        fit = min(suitable, key=lambda fit: (not fit.fits_maximum, -fit.room, fit.spare, fit.domain))
+        fit = min(
+            suitable,
+            key=lambda fit: (fit.domain in avoid, not fit.fits_maximum, -fit.room, fit.spare, fit.domain),
+        )
         return Choice(fit.domain, fit, None)
     best = min(
         fits.values(),

@@ -82,6 +82,8 @@ def group_pod(raw: Mapping[str, Any]) -> GroupPod | None:
     role, number = _ROLES.get(labels.get(ROLE_LABEL, "")), labels.get(GROUP_LABEL, "")
     if role is None or not (number.isascii() and number.isdecimal()):
         return None
+    if not _is_replica(metadata.get("ownerReferences") or (), f"{labels[NAME_LABEL]}-{role}"):
+        return None
     node = raw["spec"].get("nodeName") or ""
     return GroupPod(
         group=GroupKey(metadata["namespace"], labels[NAME_LABEL], int(number)),
@@ -90,6 +92,16 @@ def group_pod(raw: Mapping[str, Any]) -> GroupPod | None:
         terminating=metadata.get("deletionTimestamp") is not None,
         unschedulable=not node and _is_unschedulable(raw.get("status") or {}),
         topology=tuple(sorted(item for item in labels.items() if item[0].startswith(_TOPOLOGY))),
+    )
+
+
+def _is_replica(owners: Iterable[Mapping[str, Any]], deployment: str) -> bool:
+    """Whether a ReplicaSet of the Deployment made a pod: labels are copied easily, for debugging and by mistake."""
+    return any(
+        owner.get("controller")
+        and owner.get("kind") == "ReplicaSet"
+        and owner["name"].startswith(f"{deployment}-")
+        for owner in owners
     )
 
 
