@@ -13,8 +13,8 @@ from disagg.api.resource import DisaggregatedInference
 from disagg.build.objects import build, plan
 from disagg.decide.decisions import Decisions, Placement
 from disagg.decide.environment import Environment
+from disagg.decide.live import live_placement
 from disagg.decide.observed import ObjectKey, Observed, key_of
-from disagg.decide.placement import live_placement
 from disagg.topology.groups import GroupKey
 from disagg.topology.inventory import Inventory
 from tests.unit.racks import GPU, RACK, inventory, node, pod

@@ -12,8 +12,8 @@ from disagg.api.spec import Autoscaling
 from disagg.api.status import MAX_DOMAINS, ConditionType, Fits, GroupStatus, PodsByRole, Reason
 from disagg.decide.decisions import GroupDecision
 from disagg.decide.environment import Environment
+from disagg.decide.live import consists_of, live_placement
 from disagg.decide.observed import Observed
-from disagg.decide.placement import consists_of, live_placement
 from disagg.topology.capacity import DomainFit
 from disagg.topology.choice import describe
 from disagg.topology.groups import GroupKey, GroupPods

@@ -15,8 +15,9 @@ from disagg.build.pod_template import pod_templates, wanted_roles
 from disagg.decide.decide import decide
 from disagg.decide.decisions import Decisions, Mechanism, Placement
 from disagg.decide.environment import Environment
+from disagg.decide.live import consists_of
 from disagg.decide.observed import ObjectKey, Observed
-from disagg.decide.placement import consists_of, place
+from disagg.decide.placement import place
 from disagg.decide.sequence import held
 
 Object = dict[str, Any]

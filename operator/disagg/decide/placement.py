@@ -14,13 +14,15 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from disagg.api.names import ENGINE_ROLES, PLACEMENT, TEMPLATE_INPUTS, RoleName, Workload
+from disagg.api.names import ENGINE_ROLES, TEMPLATE_INPUTS, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.spec import PackMode, TopologyConstraint
 from disagg.api.status import Reason
+from disagg.decide import obstacles
 from disagg.decide.decisions import GroupDecision, Mechanism, Placement, Template
 from disagg.decide.demand import Demand
 from disagg.decide.environment import Environment
+from disagg.decide.live import annotation, consists_of, live_placement
 from disagg.decide.observed import Observed
 from disagg.topology.capacity import DomainFit, GroupDemand, survey
 from disagg.topology.choice import choose
@@ -31,9 +33,6 @@ from disagg.topology.inventory import Inventory
 from disagg.topology.levels import HOSTNAME, PackLevel, resolve
 from disagg.topology.plan import planned_nodes
 from disagg.topology.reach import reach
-
-_DEFAULT_SCHEDULER = "default-scheduler"
-_KUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def place(
@@ -88,39 +87,23 @@ class _Group:
     taken: frozenset[str]
     """Domains of the other groups of the resource."""
 
-    def decide(self) -> GroupDecision:  # noqa: PLR0911 - one for each answer
-        if (obstacle := self._other_scheduler() or self._unreadable()) is not None:
+    def decide(self) -> GroupDecision:
+        if (obstacle := obstacles.of_templates(self.wanted)) is not None:
             return GroupDecision(obstacle=obstacle, demand=self.wanted.desired)
         level = self._level
         if level is None:
-            name = self.constraint.pack_domain
-            message = (
-                f"no node label is known for level {name}: set topologyConstraint.levels.{name},"
-                f" or topology.levels.{name} of the chart"
-            )
-            return self._decided(self.live, obstacle=(Reason.LEVEL_UNKNOWN, message))
+            return self._decided(self.live, obstacle=obstacles.of_level(self.constraint.pack_domain))
         inventory = self.environment.inventory
-        if inventory is None or not inventory.knows_nodes:
-            message = (
-                "the operator may not read nodes: pods of the group attract each other,"
-                " but nothing looks ahead for a domain that holds them all"
-            )
-            return self._blind(level, (Reason.NODE_ACCESS_DENIED, message))
-        if not inventory.domains(level.key):
-            message = f"no node carries the label {level.key} ({self.constraint.pack_domain})"
-            return self._blind(level, (Reason.NO_TOPOLOGY_LABELS, message))
-        nowhere = [role for role, shape in self.wanted.shapes.items() if not inventory.eligible(shape)]
-        if nowhere:
-            message = (
-                f"no node that is ready takes {' or '.join(nowhere)} pods:"
-                " look at their node selector, affinity and tolerations, and at cordoned nodes"
-            )
-            return self._blind(level, (Reason.INSUFFICIENT_DOMAIN_CAPACITY, message))
+        if inventory is None:
+            return self._blind(level, obstacles.NODES_UNKNOWN)
+        asked = self.constraint.pack_domain
+        if (obstacle := obstacles.of_nodes(inventory, level, asked, self.wanted)) is not None:
+            return self._blind(level, obstacle)
         if not self._stays:
             return self._chosen(level, inventory)
-        if (moved := self._moved(level, inventory)) is not None:
-            return moved
-        return self._decided(self.live, fit=self._fit(level, inventory, self._current, self.wanted.now))
+        return self._moved(level, inventory) or self._decided(
+            self.live, fit=self._fit(level, inventory, self._current, self.wanted.now)
+        )
 
     def _blind(self, level: PackLevel, obstacle: tuple[Reason, str]) -> GroupDecision:
         """The decision where domains are not known: what was chosen when they were stays."""
@@ -368,7 +351,7 @@ class _Group:
     def _rolls(self) -> bool:
         """Whether the user has changed what the pods of both roles are made from. One role follows the other."""
         recorded = {
-            role: _annotation(deployment, TEMPLATE_INPUTS) or ""
+            role: annotation(deployment, TEMPLATE_INPUTS) or ""
             for role in ENGINE_ROLES
             if (deployment := self._deployment(role)) is not None
         }
@@ -388,41 +371,8 @@ class _Group:
             return {self._current}
         return {live.domain, self._current}
 
-    def _other_scheduler(self) -> tuple[Reason, str] | None:
-        for role in ENGINE_ROLES:
-            body = self.rendered[Workload(role, self.number)].body
-            scheduler = body["spec"].get("schedulerName", _DEFAULT_SCHEDULER)
-            if scheduler != _DEFAULT_SCHEDULER:
-                return Reason.OTHER_SCHEDULER, f"{role} pods are {scheduler}'s to place: nothing is steered"
-            if _KUEUE in body["metadata"].get("labels", {}):
-                return Reason.OTHER_SCHEDULER, f"{role} pods are Kueue's to place: nothing is steered"
-        return None
-
-    def _unreadable(self) -> tuple[Reason, str] | None:
-        """What is wrong with the pod templates. An overlay may be anything, and the API server refuses it by name."""
-        try:
-            hash(tuple(self.wanted.shapes.values()))
-        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-            return Reason.PLACEMENT_PENDING, f"the pod template cannot be read: {error}"
-        return None
-
     def _deployment(self, role: RoleName) -> dict[str, Any] | None:
         return self.observed.deployment(Workload(role, self.number))
-
-
-def live_placement(deployment: dict[str, Any] | None) -> Placement | None:
-    """The placement that a Deployment's pods were made for, or None."""
-    return None if deployment is None else Placement.from_json(_annotation(deployment, PLACEMENT))
-
-
-def consists_of(deployment: dict[str, Any], placement: Placement | None) -> bool:
-    """Whether all pods of a Deployment are made for `placement`, as far as the Deployment controller knows."""
-    status = deployment.get("status", {})
-    return (
-        live_placement(deployment) == placement
-        and int(status.get("observedGeneration", 0)) >= int(deployment["metadata"].get("generation", 1))
-        and int(status.get("updatedReplicas", 0)) >= int(status.get("replicas", 0))
-    )
 
 
 def _hostname(inventory: Inventory, name: str) -> str:
@@ -437,8 +387,3 @@ def _wider_domain(inventory: Inventory, level: PackLevel, domain: str) -> str | 
     return min(
         (node.labels[level.wider_key] for node in nodes if level.wider_key in node.labels), default=None
     )
-
-
-def _annotation(obj: dict[str, Any], name: str) -> str | None:
-    value: str | None = obj["metadata"].get("annotations", {}).get(name)
-    return value

@@ -12,8 +12,8 @@ from typing import Any
 
 from disagg.api.names import ENGINE_ROLES, Workload
 from disagg.decide.decisions import GroupDecision, Mechanism, Placement
+from disagg.decide.live import live_placement
 from disagg.decide.observed import Observed
-from disagg.decide.placement import live_placement
 from disagg.topology.groups import GroupPods
 
 PATIENCE = timedelta(seconds=30)
