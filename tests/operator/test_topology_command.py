@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from e2e.cluster import Cluster
+from e2e.cluster import Cluster, wait_until
 from tests.operator.kube import Kube, Object, manifest
 
 NODE = "gpu-r3-n3"
@@ -67,6 +67,21 @@ def pod(name: str, gpus: int, labels: dict[str, str]) -> Object:
     }
 
 
+def replica_set(labels: dict[str, str]) -> Object:
+    """The decode pod of a group, made as a Deployment would have it made: labels alone make none."""
+    made = pod("", 2, labels)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "llama-decode-0"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": made["spec"]},
+        },
+    }
+
+
 def packed(name: str, decodes: int, *, constraint: dict[str, str] | None = None) -> Object:
     """One prefill pod with a GPU, and decode pods of 8."""
     return manifest(
@@ -79,8 +94,9 @@ def packed(name: str, decodes: int, *, constraint: dict[str, str] | None = None)
 
 def test_a_list_of_nodes_and_pods_is_all_that_is_needed(kube: Kube, reader: Path) -> None:
     labels = {"disagg.dev/name": "llama", "disagg.dev/role": "decode", "disagg.dev/group": "0"}
-    kube.apply(pod("own", 2, labels), pod("foreign", 1, {}))
+    kube.apply(replica_set(labels), pod("foreign", 1, {}))
     try:
+        wait_until("the pod is made", lambda: kube.names("pods", "-l", "disagg.dev/name=llama"))
         found = document(reader)
         assert [domain["name"] for domain in found["domains"]] == ["rack-0", "rack-1", "rack-2", "rack-3"]
         assert (found["resource"], found["levelKey"], found["total"]) == ("nvidia.com/gpu", RACK, 128)
@@ -96,7 +112,7 @@ def test_a_list_of_nodes_and_pods_is_all_that_is_needed(kube: Kube, reader: Path
         assert "\x1b" not in drawn.stdout
     finally:
         # Not with the namespace, which takes its time: others count free accelerators.
-        kube.run("delete", "pod", "--all", "--wait")
+        kube.run("delete", "replicaset,pod", "--all", "--wait")
 
 
 def test_the_svg_is_written_and_well_formed(cluster: Cluster, tmp_path: Path) -> None:
