@@ -147,5 +147,9 @@ def test_a_group_that_is_there_before_any_node_is_placed_when_they_come(scene: S
     scene.apply(Pods(2, 2), Pods(1, 4))
     scene.wait("pods wait", lambda: scene.waiting() >= 1)
     scene.racks(a=[2, 2], b=[4, 4])
-    assert scene.runs(2, 1) <= ({"b"} if scene.way.mode == "Required" else {"a", "b"})
+    # The scheduler may be faster than the operator. Where packing is required the group then moves.
+    if scene.way.mode == "Required":
+        scene.wait("all pods are in the rack that holds them", lambda: scene.runs(2, 1) == {"b"})
+    else:
+        assert scene.runs(2, 1) <= {"a", "b"}
     scene.says("Packed" if len(scene.landed()) == 1 else "Split")

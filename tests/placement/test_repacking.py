@@ -49,6 +49,7 @@ def test_after_a_restart_in_a_full_rack_all_pods_are_at_home_and_none_was_lost_t
     slow = _annotated(ready="40s", end="15s")
     scene.apply(Pods(3, 2), Pods(1, 2), prefill=slow, decode=_annotated(end="15s"))
     scene.is_whole_in("a", 3, 1)
+    scene.wait("all pods serve", lambda: scene.deployment("prefill")["status"].get("availableReplicas") == 3)
     scene.restart("prefill")
     served, fewest = set[str](), 3
 
