@@ -8,6 +8,7 @@ since those freeze in stored objects: they are `None` here and resolved where th
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Self
 
@@ -204,6 +205,10 @@ class Levels(Block):
     """Label whose value is the block of a node: some racks."""
     zone: LabelKey | None = None
     """Label whose value is the zone of a node."""
+
+    def over(self, levels: Mapping[str, str]) -> dict[str, str]:
+        """A level map with these labels laid over it."""
+        return dict(levels) | self.model_dump(exclude_none=True)
 
 
 class TopologyConstraint(Block):

@@ -141,7 +141,7 @@ class _Group:
                 Reason.INSUFFICIENT_DOMAIN_CAPACITY,
                 f"{lacking}: no node that its pods may run on is ready",
             )
-        if best is None and shown.fits_minimum and self._is_ending:
+        if best is None and shown.fits_minimum and self._pods.end:
             # They wait for the pods that they replace.
             return None
         return self._lack(shown, lacking)
@@ -162,10 +162,6 @@ class _Group:
             room = " or ".join(f"{shown.headroom.get(role, 0)} more {role} pods" for role in ENGINE_ROLES)
             return Reason.INSUFFICIENT_DOMAIN_CAPACITY, f"{lacking}: {shown.domain} has room for {room}"
         return Reason.INSUFFICIENT_DOMAIN_CAPACITY, f"{lacking}: {describe(shown)}"
-
-    @property
-    def _is_ending(self) -> bool:
-        return any(sum(nodes.values()) for nodes in self._pods.terminating.values())
 
     def _is_about_to_fit(self, fit: DomainFit) -> bool:
         waiting = {role: count for role, count in self._pods.unschedulable.items() if count}

@@ -165,10 +165,8 @@ class _Group:
         steered = target or (placement.domain if placement is not None else None)
         # Once the first pods are placed the rest follows them. A count that is never reached again, after a smaller
         # scale, would keep every later pod waiting. A group that sleeps is woken with its minimum.
-        running = self._pods is not None and any(map(sum, map(Counter.values, self._pods.bound.values())))
-        min_count = (
-            1 if running else max(sum(self.wanted.desired.values()) or sum(self.wanted.minimum.values()), 1)
-        )
+        awake = max(sum(self.wanted.desired.values()) or sum(self.wanted.minimum.values()), 1)
+        min_count = 1 if self._pods is not None and self._pods.run else awake
         current = self._current if self._bound else steered
         claim = None
         # What does not fit takes no room from others that do.
@@ -275,20 +273,17 @@ class _Group:
         live = self.live
         if live is not None and live.asked == self._asked and self._runs:
             return PackLevel(live.key, live.wider_key)
-        own = self.constraint.levels.model_dump(exclude_none=True)
-        return resolve(self.constraint.pack_domain, dict(self.environment.levels) | own)
+        return resolve(self.constraint.pack_domain, self.constraint.levels.over(self.environment.levels))
 
     @property
     def _asked(self) -> str:
         """What the user asks for, however the operator reads it."""
-        own = self.constraint.levels.model_dump(exclude_none=True).get(self.constraint.pack_domain)
+        own = self.constraint.levels.over({}).get(self.constraint.pack_domain)
         return self.constraint.pack_domain + (f"={own}" if own else "")
 
     @property
     def _runs(self) -> bool:
-        return self._pods is not None and any(
-            sum(nodes.values()) for nodes in (*self._pods.bound.values(), *self._pods.terminating.values())
-        )
+        return self._pods is not None and (self._pods.run or self._pods.end)
 
     @cached_property
     def _pods(self) -> GroupPods | None:
@@ -345,7 +340,7 @@ class _Group:
         live, pods = self.live, self._pods
         if live is None or live.mechanism is not Mechanism.POD_GROUP or pods is None:
             return False
-        return any(pods.pending.values()) or any(map(sum, map(Counter.values, pods.terminating.values())))
+        return any(pods.pending.values()) or pods.end
 
     @cached_property
     def _rolls(self) -> bool:

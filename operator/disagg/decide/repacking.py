@@ -116,7 +116,7 @@ class _Home(Generic[Pod]):
 
     def stray(self, headroom: Mapping[RoleName, int]) -> Misplaced[Pod] | None:
         """One that loads elsewhere while there is room for it at home. It has not served yet."""
-        if any(self.counts.pending.values()) or self._ends:
+        if any(self.counts.pending.values()) or self.counts.end:
             # It has yet to be seen what becomes free, and who takes it.
             return None
         strays = [
@@ -167,14 +167,10 @@ class _Home(Generic[Pod]):
         """
         like = [pod for pod in self.pods if pod.role is role]
         there = [pod for pod in like if pod.node == node]
-        if self._ends or any(pod.loading for pod in like):
+        if self.counts.end or any(pod.loading for pod in like):
             # Of a role in which pods are missing already, as in a rollout, none goes that serves.
             there = [pod for pod in there if pod.loading]
-        return [] if self._ends and not self.counts.terminating[role][node] else there
-
-    @property
-    def _ends(self) -> bool:
-        return any(sum(nodes.values()) for nodes in self.counts.terminating.values())
+        return [] if self.counts.end and not self.counts.terminating[role][node] else there
 
     def _like(self, pod: Pod) -> list[Pod]:
         return [other for other in self.pods if other.role is pod.role and other.template == pod.template]

@@ -196,8 +196,7 @@ class Reconciler:
         With their uid: a pod that is gone must not be made by the patch that labels it.
         """
         constraint = resource.spec.topology_constraint
-        own = constraint.levels.model_dump(exclude_none=True) if constraint is not None else {}
-        levels = dict(self._levels) | own
+        levels = self._levels if constraint is None else constraint.levels.over(self._levels)
         for number, group in decisions.groups.items():
             placement = group.placement
             if placement is None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from disagg.topology.amounts import Requests, freeze, pod_requests
+from disagg.topology.levels import HOSTNAME
 from disagg.topology.nodes import Node, Taint
 
-HOSTNAME = "kubernetes.io/hostname"
 _NAME_FIELD = "metadata.name"
 _CORDONED = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 

@@ -68,6 +68,16 @@ class GroupPods:
     pending: dict[RoleName, int] = field(default_factory=_count_by_role)
     unschedulable: dict[RoleName, int] = field(default_factory=_count_by_role)
 
+    @property
+    def run(self) -> bool:
+        """Whether any pod has a node and is to stay."""
+        return any(sum(nodes.values()) for nodes in self.bound.values())
+
+    @property
+    def end(self) -> bool:
+        """Whether any pod that has a node is being deleted."""
+        return any(sum(nodes.values()) for nodes in self.terminating.values())
+
     def on(self, node: str, role: RoleName) -> int:
         """Pods of `role` on `node`, those being deleted among them."""
         return self.bound[role][node] + self.terminating[role][node]
