@@ -392,6 +392,16 @@ class Scene:
         """Without the beginnings of names."""
         return text.replace(f"{self.name}-", "")
 
+    def comes_together_in(self, rack: str, prefill: int, decode: int) -> None:
+        """Wait until the pods, some of which may have begun elsewhere, are in one rack, and the status says so."""
+        wanted = {rack: {"prefill": prefill, "decode": decode}}
+
+        def there() -> bool:
+            return {name: dict(roles) for name, roles in self.landed().items()} == wanted
+
+        self.wait(f"the group is in {rack}", there, seconds=300)
+        self.is_whole_in(rack, prefill, decode)
+
     def is_whole_in(
         self, rack: str, prefill: int, decode: int, *, suffix: str = "", mechanism: str | None = None
     ) -> None:
