@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from disagg.api.spec import LabelKey
+from disagg.api.topology_constraint import LabelKey
 from disagg.topology.levels import PRESETS, Level
 from tests.chart.cases import EVERYTHING
 from tests.chart.helm import CHART, ROOT, Helm, HelmError, Values

@@ -12,7 +12,7 @@ import yaml
 
 from disagg.api.names import RoleName
 from disagg.api.resource import DisaggregatedInference
-from disagg.api.spec import PackMode
+from disagg.api.topology_constraint import PackMode
 from disagg.build.placement import placed
 from disagg.build.pod_template import RENDER_REVISION, pod_templates
 from disagg.decide.decisions import GroupDecision, Mechanism, Placement

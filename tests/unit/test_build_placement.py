@@ -10,7 +10,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
 from disagg.api.names import ENGINE_ROLES, GROUP_LABEL, NAME_LABEL, PLACEMENT, RoleName, Workload
-from disagg.api.spec import PackMode
+from disagg.api.topology_constraint import PackMode
 from disagg.build.deployment import deployment
 from disagg.build.placement import placed
 from disagg.build.pod_template import pod_templates

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from disagg.api.names import RoleName
-from disagg.build.engines.vllm import kv_transfer_config
 from tests.unit.resources import SMG, container, resource, template
 
 ENGINE_ROLES = ("prefill", "decode")
@@ -41,26 +39,6 @@ def test_vllm_serves_the_model(role: str) -> None:
 
 def test_vllm_serves_a_model_of_the_image_by_its_path() -> None:
     assert container(resource(model={"uri": "/models/llama"}))["args"][0] == "/models/llama"
-
-
-@pytest.mark.parametrize(
-    ("image", "prefill", "decode"),
-    [
-        ("vllm/vllm-openai:v0.10.2", "kv_both", "kv_both"),
-        ("vllm/vllm-openai:v0.18.1", "kv_both", "kv_both"),
-        ("vllm/vllm-openai:v0.19.0", "kv_producer", "kv_consumer"),
-        ("vllm/vllm-openai:v0.32.0", "kv_producer", "kv_consumer"),
-        ("vllm/vllm-openai:v1.0", "kv_producer", "kv_consumer"),
-        ("vllm/vllm-openai:nightly", "kv_producer", "kv_consumer"),
-        ("vllm/vllm-openai", "kv_producer", "kv_consumer"),
-        ("vllm/vllm-openai@sha256:0123", "kv_producer", "kv_consumer"),
-        ("registry.local:5000/vllm:0.18.0@sha256:12", "kv_both", "kv_both"),
-        ("registry.local:5000/vllm", "kv_producer", "kv_consumer"),
-    ],
-)
-def test_vllm_is_told_its_side_of_the_kv_transfer(image: str, prefill: str, decode: str) -> None:
-    assert kv_transfer_config(RoleName.PREFILL, image)["kv_role"] == prefill
-    assert kv_transfer_config(RoleName.DECODE, image)["kv_role"] == decode
 
 
 @pytest.mark.parametrize("role", ENGINE_ROLES)

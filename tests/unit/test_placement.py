@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from disagg.api.names import ENGINE_ROLES, PLACEMENT, TEMPLATE_INPUTS, RoleName
 from disagg.api.resource import parse
-from disagg.api.spec import PackMode
 from disagg.api.status import Reason
+from disagg.api.topology_constraint import PackMode
 from disagg.decide.decisions import GroupDecision, Mechanism, Placement
 from disagg.topology.inventory import Inventory
 from disagg.topology.levels import HOSTNAME

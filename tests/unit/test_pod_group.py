@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from disagg.api.names import MAX_NAME_LENGTH
-from disagg.api.spec import PackMode
+from disagg.api.topology_constraint import PackMode
 from disagg.build.objects import build
 from disagg.build.pod_group import pod_group
 from disagg.decide.decisions import Mechanism, Placement

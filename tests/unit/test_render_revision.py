@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from disagg.api.names import RENDER_REVISION, TEMPLATE_INPUTS, RoleName, Workload
-from disagg.api.spec import PackMode
+from disagg.api.topology_constraint import PackMode
 from disagg.build.objects import build
 from disagg.build.placement import placed
 from disagg.build.pod_template import pod_templates

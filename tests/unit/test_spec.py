@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from disagg.api.engine import EngineKind
 from disagg.api.resource import DisaggregatedInference, InvalidSpecError, parse
-from disagg.api.spec import EngineKind, PackMode, ServiceType
+from disagg.api.router import ServiceType
+from disagg.api.topology_constraint import PackMode
 from tests.unit import strategies
 from tests.unit.resources import raw, resource
 

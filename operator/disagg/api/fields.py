@@ -58,6 +58,16 @@ Free = Annotated[
 ]
 """An object whose schema is Kubernetes' own and far too large to repeat."""
 
+KubernetesName = Annotated[
+    str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+]
+"""Name of an object in the resource's namespace."""
+
+Quantity = Annotated[
+    int | str, Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": QUANTITY})
+]
+"""An amount such as `64Gi`."""
+
 IntOrPercent = Annotated[
     int | str,
     Field(
@@ -72,13 +82,7 @@ IntOrPercent = Annotated[
 """A count of pods, or a percentage of them such as `25%`."""
 
 Quantities = Annotated[
-    dict[
-        str,
-        Annotated[
-            int | str,
-            Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": QUANTITY}),
-        ],
-    ],
+    dict[str, Quantity],
     Field(max_length=32),
 ]
 """Resource name to quantity, as in a container's `resources`."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from disagg.api.names import ENGINE_ROLES, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference, Metadata
-from disagg.api.spec import Autoscaling
+from disagg.api.roles import Autoscaling
 from disagg.api.status import Condition, ConditionType, Reason, RolesStatus, Status
 from disagg.assess.autoscaling import assess_autoscaling
 from disagg.assess.packing import UNCONSTRAINED, Packing

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from disagg.api.names import ENGINE_ROLES, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
-from disagg.api.spec import Autoscaling
+from disagg.api.roles import Autoscaling
 from disagg.api.status import MAX_DOMAINS, ConditionType, Fits, GroupStatus, PodsByRole, Reason
 from disagg.decide.decisions import GroupDecision
 from disagg.decide.environment import Environment

@@ -17,7 +17,7 @@ from typing import Any
 
 from disagg.api.names import ENGINE_ROLES, GROUP_LABEL, NAME_LABEL, PLACEMENT, Workload
 from disagg.api.resource import DisaggregatedInference
-from disagg.api.spec import PackMode
+from disagg.api.topology_constraint import PackMode
 from disagg.decide.decisions import GroupDecision, Mechanism, Placement, Template
 from disagg.topology.levels import HOSTNAME
 

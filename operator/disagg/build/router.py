@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from disagg.api.engine import EngineKind
 from disagg.api.names import RoleName, Workload, selector_labels
 from disagg.api.resource import DisaggregatedInference
-from disagg.api.spec import RouterKind, Spec
+from disagg.api.router import RouterKind
+from disagg.api.spec import Spec
 from disagg.build.engines.engine import HTTP_PORT
 
 ROUTER_PORT = 8080
@@ -17,9 +19,17 @@ METRICS_PORT = 29000
 VLLM_ROUTER_IMAGE = "vllm/vllm-router:v0.1.17"
 
 
+_OF_ENGINE = {
+    EngineKind.VLLM: RouterKind.VLLM_ROUTER,
+    EngineKind.SGLANG: RouterKind.SMG,
+    EngineKind.TRTLLM: RouterKind.TRTLLM,
+    EngineKind.CUSTOM: RouterKind.VLLM_ROUTER,
+}
+
+
 def router_kind(spec: Spec) -> RouterKind:
     """The router that the resource gets."""
-    return spec.router.kind or RouterKind.VLLM_ROUTER
+    return spec.router.kind or _OF_ENGINE[spec.engine.kind]
 
 
 def container(resource: DisaggregatedInference, group: int) -> dict[str, Any]:

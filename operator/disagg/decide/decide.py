@@ -8,7 +8,8 @@ from typing import Any
 
 from disagg.api.names import FIELD_MANAGER, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
-from disagg.api.spec import Autoscaling, Rollout
+from disagg.api.roles import Autoscaling
+from disagg.api.spec import Rollout
 from disagg.decide import ownership
 from disagg.decide.decisions import Decisions, GroupDecision, Template, WorkloadDecision
 from disagg.decide.observed import Observed

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from disagg.api.names import RoleName, Workload
-from disagg.api.spec import PackMode
 from disagg.api.status import Reason
+from disagg.api.topology_constraint import PackMode
 from disagg.topology.capacity import DomainFit
 from disagg.topology.claims import Claim
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from disagg.api.names import ENGINE_ROLES, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
-from disagg.api.spec import Autoscaling
+from disagg.api.roles import Autoscaling
 from disagg.decide.decisions import Template
 from disagg.decide.observed import Observed
 from disagg.topology.capacity import GroupDemand, RoleDemand

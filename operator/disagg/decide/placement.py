@@ -16,8 +16,8 @@ from typing import Any
 
 from disagg.api.names import ENGINE_ROLES, TEMPLATE_INPUTS, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
-from disagg.api.spec import PackMode, TopologyConstraint
 from disagg.api.status import Reason
+from disagg.api.topology_constraint import PackMode, TopologyConstraint
 from disagg.decide import obstacles
 from disagg.decide.decisions import GroupDecision, Mechanism, Placement, Template
 from disagg.decide.demand import Demand

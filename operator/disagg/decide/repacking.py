@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 from disagg.api.names import ENGINE_ROLES, RoleName
-from disagg.api.spec import PackMode
+from disagg.api.topology_constraint import PackMode
 from disagg.decide.decisions import GroupDecision
 from disagg.topology.amounts import Amounts, add
 from disagg.topology.eligibility import PodShape

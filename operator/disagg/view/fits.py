@@ -8,7 +8,7 @@ from datetime import datetime
 
 from disagg.api.names import ENGINE_ROLES, RoleName
 from disagg.api.resource import DisaggregatedInference
-from disagg.api.spec import PackMode
+from disagg.api.topology_constraint import PackMode
 from disagg.build.objects import plan
 from disagg.decide.decisions import GroupDecision
 from disagg.decide.environment import Environment

@@ -6,20 +6,37 @@ What it must do: serve HTTP on port 8000 and answer `/health` with 200 once its 
 from __future__ import annotations
 
 from disagg.api.names import RoleName
-from disagg.api.spec import RouterKind, Spec
-from disagg.build.engines.engine import EnginePod, huggingface_env
+from disagg.api.router import RouterKind
+from disagg.api.spec import Spec
+from disagg.build.engines.engine import Container, EnginePod, Metrics, PairProtocol
+from disagg.build.model_files import ModelFiles
+from disagg.build.transfer import Transfer
+
+METRICS: Metrics | None = None
+PROTOCOL: PairProtocol | None = None
 
 SGLANG_BOOTSTRAP_PORT = 8998
 """SGLang's own default for `--disaggregation-bootstrap-port`."""
 
 
-def engine_pod(spec: Spec, role: RoleName) -> EnginePod:
+_DRAIN_SECONDS = 15
+"""Long enough for an engine that does not drain: it is told to stop after routers have stopped sending."""
+
+
+def engine_pod(spec: Spec, role: RoleName, image: str, transfer: Transfer, model: ModelFiles) -> EnginePod:
     """How to start the user's image: with the user's arguments and nothing else."""
-    secret = spec.model.token_secret
+    del image, transfer, model
     # smg speaks SGLang's protocol and learns from this annotation where prefill and decode meet.
     bootstrap = role is RoleName.PREFILL and spec.router.kind is RouterKind.SMG
+    drain = getattr(spec, role).drain_seconds
     return EnginePod(
-        env=[huggingface_env(secret.name, secret.key)] if secret is not None else [],
-        shared_memory=True,
+        shared_memory="",
+        drain_seconds=_DRAIN_SECONDS if drain is None else drain,
         annotations={"sglang.ai/bootstrap-port": str(SGLANG_BOOTSTRAP_PORT)} if bootstrap else {},
     )
+
+
+def compatibility(container: Container) -> dict[str, str]:
+    """Nothing is known of what its two ends compare."""
+    del container
+    return {}

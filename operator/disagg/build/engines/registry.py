@@ -1,0 +1,12 @@
+"""The engines, by `engine.kind`."""
+
+from __future__ import annotations
+
+from disagg.api.engine import EngineKind
+from disagg.build.engines import custom, vllm
+from disagg.build.engines.engine import EngineModule
+
+ENGINES: dict[EngineKind, EngineModule] = {
+    EngineKind.VLLM: vllm,
+    EngineKind.CUSTOM: custom,
+}
