@@ -8,7 +8,7 @@ from __future__ import annotations
 from disagg.api.names import RoleName
 from disagg.api.router import RouterKind
 from disagg.api.spec import Spec
-from disagg.build.engines.engine import Container, EnginePod, Metrics, PairProtocol
+from disagg.build.engines.engine import EnginePod, Metrics, PairProtocol, PodTemplateBody
 from disagg.build.model_files import ModelFiles
 from disagg.build.transfer import Transfer
 
@@ -36,7 +36,7 @@ def engine_pod(spec: Spec, role: RoleName, image: str, transfer: Transfer, model
     )
 
 
-def compatibility(container: Container) -> dict[str, str]:
+def compatibility(template: PodTemplateBody) -> dict[str, str]:
     """Nothing is known of what its two ends compare."""
-    del container
+    del template
     return {}

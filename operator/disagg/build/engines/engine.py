@@ -28,6 +28,9 @@ KERNELS_PATH = "/var/cache/kernels"
 Container = Mapping[str, Any]
 """A container, as in a pod's spec."""
 
+PodTemplateBody = Mapping[str, Any]
+"""Metadata and spec of a pod, as in a Deployment's template."""
+
 
 class PairProtocol(StrEnum):
     """How a router has a prefill and a decode pod work on one request."""
@@ -141,12 +144,18 @@ class EngineModule(Protocol):
             model: Where the files of the model are.
         """
 
-    def compatibility(self, container: Container) -> dict[str, str]:
-        """What the two ends of a transfer compare, read from a finished container: item -> value.
+    def compatibility(self, template: PodTemplateBody) -> dict[str, str]:
+        """What the two ends of a transfer compare, read from a finished pod template: item -> value.
 
         Args:
-            container: The container `engine` of a pod template, overlays included.
+            template: The pod template, overlays included. An engine's configuration file is in its annotations.
         """
+
+
+def engine_container(template: PodTemplateBody) -> Container:
+    """The container that runs the engine; an empty one if an overlay has removed it."""
+    containers: list[Container] = template.get("spec", {}).get("containers") or []
+    return next((container for container in containers if container.get("name") == "engine"), {})
 
 
 def variable(name: str, value: object) -> dict[str, Any]:

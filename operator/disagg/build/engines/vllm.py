@@ -12,10 +12,11 @@ from disagg.api.names import RoleName
 from disagg.api.spec import Spec
 from disagg.build.engines.engine import (
     HTTP_PORT,
-    Container,
     EnginePod,
     Metrics,
     PairProtocol,
+    PodTemplateBody,
+    engine_container,
     pod_ip,
     variable,
 )
@@ -92,6 +93,7 @@ def kv_transfer_config(role: RoleName, found: Release, lease_seconds: int) -> di
     return config
 
 
-def compatibility(container: Container) -> dict[str, str]:
+def compatibility(template: PodTemplateBody) -> dict[str, str]:
     """What vLLM's handshake compares, as far as the container tells it."""
+    container = engine_container(template)
     return {"image": str(container.get("image"))}
