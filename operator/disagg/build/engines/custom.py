@@ -13,7 +13,6 @@ from disagg.build.model_files import ModelFiles
 from disagg.build.transfer import Transfer
 
 METRICS: Metrics | None = None
-PROTOCOL: PairProtocol | None = None
 
 SGLANG_BOOTSTRAP_PORT = 8998
 """SGLang's own default for `--disaggregation-bootstrap-port`."""
@@ -21,6 +20,12 @@ SGLANG_BOOTSTRAP_PORT = 8998
 
 _DRAIN_SECONDS = 15
 """Long enough for an engine that does not drain: it is told to stop after routers have stopped sending."""
+
+
+def protocol(transfer: Transfer) -> PairProtocol | None:
+    """Nothing is known of it."""
+    del transfer
+    return None
 
 
 def engine_pod(spec: Spec, role: RoleName, image: str, transfer: Transfer, model: ModelFiles) -> EnginePod:

@@ -129,7 +129,13 @@ class EngineModule(Protocol):
     """The members of a module below `disagg.build.engines`."""
 
     METRICS: Metrics | None
-    PROTOCOL: PairProtocol | None
+
+    def protocol(self, transfer: Transfer) -> PairProtocol | None:
+        """How a router has a pair work on one request; None where nothing is known of it.
+
+        Args:
+            transfer: How KV cache moves. Connectors of one engine may differ in it.
+        """
 
     def engine_pod(
         self, spec: Spec, role: RoleName, image: str, transfer: Transfer, model: ModelFiles

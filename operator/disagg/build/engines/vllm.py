@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from disagg.api.kv_transfer import Connector
 from disagg.api.names import RoleName
 from disagg.api.spec import Spec
 from disagg.build.engines.engine import (
@@ -30,13 +31,26 @@ METRICS: Metrics | None = Metrics(
     running="vllm:num_requests_running",
     kv_cache_usage="vllm:kv_cache_usage_perc",
 )
-PROTOCOL: PairProtocol | None = PairProtocol.SEQUENTIAL
 
 NEWEST: Release = (0, 33)
 SIDE_CHANNEL_PORT = 5600
 """vLLM's own default since 0.18. Set explicitly, since 0.11 took 5557, which its KV events use too."""
 _KV_BOTH_UP_TO: Release = (0, 18)
 """Up to this release one role for both sides was the documented way; later it is deprecated."""
+
+
+_PROTOCOLS = {
+    Connector.NIXL: PairProtocol.SEQUENTIAL,
+    # Decode tells prefill where to write, so both work at once.
+    Connector.MOONCAKE: PairProtocol.CONCURRENT,
+    # LMCache has one of its own, with a message from prefill to the router.
+    Connector.LMCACHE: None,
+}
+
+
+def protocol(transfer: Transfer) -> PairProtocol | None:
+    """How a router has a pair work on one request: each connector has its own way."""
+    return _PROTOCOLS[transfer.connector]
 
 
 def engine_pod(spec: Spec, role: RoleName, image: str, transfer: Transfer, model: ModelFiles) -> EnginePod:
