@@ -78,12 +78,12 @@ def create(kube: Kube, resource: dict[str, Any]) -> str:
         ),
         pytest.param(
             manifest(engine={"kind": "triton"}),
-            'spec.engine.kind: Unsupported value: "triton": supported values: "vllm", "custom"',
+            'spec.engine.kind: Unsupported value: "triton": supported values: "vllm", "sglang", "trtllm", "custom"',
             id="unknown engine",
         ),
         pytest.param(
             manifest(router={"kind": "nginx"}),
-            'spec.router.kind: Unsupported value: "nginx": supported values: "vllm-router", "smg", "none"',
+            'spec.router.kind: Unsupported value: "nginx": supported values: "vllm-router", "smg", "trtllm", "none"',
             id="unknown router",
         ),
         pytest.param(

@@ -101,10 +101,24 @@ DEFAULTS = {
     ".spec.engine.kind": "vllm",
     ".spec.accelerator.resource": "nvidia.com/gpu",
     ".spec.accelerator.perRank": 1,
-    ".spec.prefill.parallelism.tensor": 1,
-    ".spec.prefill.autoscaling.minReplicas": 1,
-    ".spec.decode.parallelism.tensor": 1,
-    ".spec.decode.autoscaling.minReplicas": 1,
+    ".spec.model.offline": False,
+    ".spec.kvTransfer.connector": "nixl",
+    ".spec.kvTransfer.rdma.allowPrivileged": False,
+    ".spec.kvTransfer.offload.disk.path": "/var/lib/disagg/kv-disk",
+    ".spec.kvTransfer.offload.sharedFileSystem.path": "/var/lib/disagg/kv-shared",
+    **{
+        f".spec.{role}.{field}": default
+        for role in ("prefill", "decode")
+        for field, default in {
+            "accelerator.resource": "nvidia.com/gpu",
+            "accelerator.perRank": 1,
+            "parallelism.tensor": 1,
+            "parallelism.pipeline": 1,
+            "parallelism.data": 1,
+            "parallelism.expert": False,
+            "autoscaling.minReplicas": 1,
+        }.items()
+    },
     ".spec.router.replicas": 1,
     ".spec.router.service.type": "ClusterIP",
     ".spec.router.service.port": 80,
@@ -155,7 +169,7 @@ def fields_of_rules() -> Iterator[str]:
         expression = re.sub(r"'(?:\\.|[^'\\])*'", "", expression)  # noqa: PLW2901 - literals are not fields
         expression = re.sub(r"has\([^)]*\)", "", expression)  # noqa: PLW2901
         for match in re.finditer(r"self((?:\.\w+)+)", expression):
-            yield path + match[1].removesuffix(".matches")
+            yield path + match[1].removesuffix(".matches").removesuffix(".startsWith")
 
 
 @pytest.mark.parametrize("path", sorted(set(fields_of_rules()) - {".metadata.name"}))
@@ -179,7 +193,7 @@ def test_a_list_whose_items_have_rules_is_bounded(path: str) -> None:
 @pytest.mark.parametrize("path", [path for path, node in walk(SPEC, ".spec") if node.get("type") == "array"])
 def test_each_list_of_the_spec_says_how_it_merges(path: str) -> None:
     node = at(path)
-    assert node["x-kubernetes-list-type"] in ("atomic", "map")
+    assert node["x-kubernetes-list-type"] in ("atomic", "map", "set")
     if node["x-kubernetes-list-type"] == "map":
         assert set(node["x-kubernetes-list-map-keys"]) <= set(node["items"]["required"])
 

@@ -50,7 +50,7 @@ def test_replicas_stay_unset(role: str) -> None:
     [
         ({"model": {"uri": "llama"}}, "spec.model.uri", "'llama'"),
         ({"model": {"uri": "hf://llama"}}, "spec.model.uri", "'hf://llama'"),
-        ({"engine": {"kind": "sglang"}}, "spec.engine.kind", "'sglang'"),
+        ({"engine": {"kind": "triton"}}, "spec.engine.kind", "'triton'"),
         ({"engine": {"image": ""}}, "spec.engine.image", "''"),
         ({"engine": {"image": "a b"}}, "spec.engine.image", "'a b'"),
         ({"prefill": {"replicas": -1}}, "spec.prefill.replicas", "-1"),

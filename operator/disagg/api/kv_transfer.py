@@ -174,9 +174,9 @@ class KVTransfer(Block):
     """What a pod needs to reach the fabric, instead of the preset or in addition to it."""
     bandwidth_gbps: Annotated[int, Field(ge=1, le=10000)] | None = None
     """Bandwidth of a pod's link in Gbit/s, for the estimate in the status. Default: 10 for tcp."""
-    load_failure_policy: LoadFailurePolicy = LoadFailurePolicy.FAIL
+    load_failure_policy: LoadFailurePolicy | None = None
     """fail: a request whose KV cache did not arrive fails. recompute: decode computes it again, which hides a broken fabric
-    and slows every other request of that pod."""
+    and slows every other request of that pod. Default: fail."""
     lease_seconds: Annotated[int, Field(ge=30, le=3600)] | None = None
     """How long prefill keeps KV cache that decode has neither pulled nor asked for. Default: 120, or 300 where the engine
     has no heartbeats."""

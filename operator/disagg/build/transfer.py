@@ -82,7 +82,7 @@ def resolve(spec: Spec) -> Transfer:
         transport=wanted.transport,
         fabric=wanted.fabric,
         rdma=wanted.rdma or Rdma(),
-        load_failure_policy=wanted.load_failure_policy,
+        load_failure_policy=wanted.load_failure_policy or LoadFailurePolicy.FAIL,
         lease_seconds=wanted.lease_seconds,
         bandwidth_gbps=wanted.bandwidth_gbps or (None if rdma else TCP_GBPS),
         offload=wanted.offload or Offload(),

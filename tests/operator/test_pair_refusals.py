@@ -1,0 +1,218 @@
+"""What cannot exchange KV cache, or cannot be started, is refused before a pod is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.cluster import CommandError
+from tests.operator.kube import Kube, manifest
+
+pytestmark = pytest.mark.usefixtures("chart")
+
+SGLANG = {"engine": {"kind": "sglang", "image": "lmsysorg/sglang:v0.5.23"}, "router": {"image": "smg:1"}}
+TRTLLM = {"engine": {"kind": "trtllm", "image": "tensorrt-llm:1.2.0"}}
+CUSTOM = {"engine": {"kind": "custom"}}
+
+
+def parallel(role: str, **sizes: object) -> dict[str, Any]:
+    return {role: {"parallelism": sizes}}
+
+
+def transfer(**fields: object) -> dict[str, Any]:
+    return {"kvTransfer": {"transport": "tcp"} | fields}
+
+
+def rdma(**fields: object) -> dict[str, Any]:
+    return {"kvTransfer": {"transport": "rdma", "fabric": "infiniband"} | fields}
+
+
+def dry_run(kube: Kube, spec: dict[str, Any]) -> str:
+    return kube.run("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(manifest(**spec)))
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    # Parallelism
+    "a replica that no node holds": (
+        parallel("decode", tensor=8, data=4),
+        "tensor * pipeline * data is 32: a replica is one pod on one node, and no node has more than 16",
+    ),
+    "vllm pipelines": (
+        parallel("decode", pipeline=2),
+        "decode.parallelism.pipeline must be 1 with engine vllm",
+    ),
+    "vllm pipelines of prefill": (
+        parallel("prefill", pipeline=2),
+        "prefill.parallelism.pipeline must be 1 with engine vllm",
+    ),
+    "sglang pipelines of decode": (
+        SGLANG | parallel("decode", pipeline=2),
+        "decode.parallelism.pipeline must be 1 with engine sglang",
+    ),
+    "tensor and data in TensorRT-LLM": (
+        TRTLLM | parallel("decode", tensor=2, data=2),
+        "decode.parallelism: TensorRT-LLM replicates attention on all ranks or on none",
+    ),
+    # Transport
+    "no transport": ({"kvTransfer": {"connector": "nixl"}}, "spec.kvTransfer.transport: Required value"),
+    "rdma without a device": (
+        {"kvTransfer": {"transport": "rdma"}},
+        "transport rdma needs a device: set kvTransfer.fabric",
+    ),
+    "rdma with an empty block": (
+        {"kvTransfer": {"transport": "rdma", "rdma": {"count": 1}}},
+        "transport rdma needs a device",
+    ),
+    "a fabric over tcp": (transfer(fabric="roce"), "fabric and rdma are for transport rdma"),
+    "libfabric over tcp": (transfer(backend="libfabric"), "backend libfabric is for transport rdma"),
+    "ucx on EFA": (rdma(fabric="efa", backend="ucx"), "backend ucx has no RDMA on fabric efa"),
+    "a backend of Mooncake": (
+        transfer(connector="mooncake", backend="ucx"),
+        "backend is what NIXL moves bytes with",
+    ),
+    "two ways to a device": (
+        rdma(rdma={"resource": "rdma/ib", "resourceClaimTemplate": "nic"}),
+        "resource and resourceClaimTemplate are two ways to the same device",
+    ),
+    "a count of claims": (
+        rdma(rdma={"resourceClaimTemplate": "nic", "count": 2}),
+        "how many devices a claim holds is said in its template",
+    ),
+    "DRANET without a claim": (rdma(fabric="gke-dranet"), "set kvTransfer.rdma.resourceClaimTemplate"),
+    # Connectors
+    "lmcache in SGLang": (SGLANG | transfer(connector="lmcache"), "connector lmcache is for engine vllm"),
+    "lmcache in TensorRT-LLM": (TRTLLM | transfer(connector="lmcache"), "with trtllm use nixl or mooncake"),
+    "lmcache with a router": (
+        transfer(connector="lmcache"),
+        "no router that the operator knows pairs pods by",
+    ),
+    "uccl in SGLang": (SGLANG | transfer(backend="uccl"), "kvTransfer.backend uccl is for engine vllm"),
+    # Offload
+    "a disk without CPU memory": (
+        transfer(offload={"disk": {"size": "1Ti"}}),
+        "disk and sharedFileSystem are filled from CPU memory: set cpu, too",
+    ),
+    "offload of a custom engine": (
+        CUSTOM | transfer(offload={"cpu": "1Gi"}),
+        "with engine.kind custom use args",
+    ),
+    # Accelerators
+    "two accelerators": (
+        {"decode": {"accelerator": {"resource": "amd.com/gpu"}}},
+        "set engine.attentionBackend, such as FLASH_ATTN",
+    ),
+    "two kinds of nodes": (
+        {"prefill": {"nodeSelector": {"gpu": "h100"}}, "decode": {"nodeSelector": {"gpu": "h200"}}},
+        "set engine.attentionBackend",
+    ),
+    "one role on nodes of a kind": (
+        {"prefill": {"nodeSelector": {"gpu": "h100"}}},
+        "set engine.attentionBackend",
+    ),
+    # Termination
+    "prefill that leaves before its lease": (
+        {"prefill": {"drainSeconds": 60}},
+        "prefill.drainSeconds (60) must be at least kvTransfer.leaseSeconds (120)",
+    ),
+    "prefill that leaves before the lease that was set": (
+        {"prefill": {"drainSeconds": 120}} | transfer(leaseSeconds=300),
+        "prefill.drainSeconds (120) must be at least kvTransfer.leaseSeconds (300)",
+    ),
+    # Routers
+    "smg with vllm": ({"router": {"kind": "smg", "image": "smg"}}, "router.kind smg cannot pair vllm pods"),
+    "TensorRT-LLM's router with vllm": (
+        {"router": {"kind": "trtllm"}},
+        "router.kind trtllm cannot pair vllm pods",
+    ),
+    "vllm-router with SGLang": (
+        SGLANG | {"router": {"kind": "vllm-router", "image": "r"}},
+        "router.kind vllm-router cannot pair sglang pods: use smg",
+    ),
+    "SGLang without a router image": (
+        SGLANG | {"router": {}},
+        "router.image is required with engine sglang",
+    ),
+    "smg with TensorRT-LLM": (
+        TRTLLM | {"router": {"kind": "smg", "image": "r"}},
+        "router.kind smg cannot pair trtllm pods: use trtllm",
+    ),
+    # Model
+    "a revision of a path": (
+        {"model": {"uri": "/m", "revision": "main"}},
+        "revision is for models on the Hugging Face hub",
+    ),
+    "a folder of a claim": ({"model": {"uri": "pvc://m", "path": "a"}}, "path is for models in an OCI image"),
+    "a cache of a claim": (
+        {"model": {"uri": "pvc://m", "cache": {"claim": "c"}}},
+        "cache is for models on the",
+    ),
+    "offline without files": ({"model": {"offline": True}}, "set model.cache.claim to one that holds them"),
+    "adapters of a custom engine": (
+        CUSTOM | {"model": {"lora": {"adapters": [{"name": "a", "uri": "/a"}]}}},
+        "with engine.kind custom use args",
+    ),
+    "an adapter twice": (
+        {"model": {"lora": {"adapters": [{"name": "a", "uri": "/a"}, {"name": "a", "uri": "/b"}]}}},
+        "spec.model.lora.adapters[1]: Duplicate value",
+    ),
+    # Engine
+    "YAML for vllm": ({"engine": {"config": {"a": 1}}}, "config is the YAML of TensorRT-LLM"),
+    "a block size of a custom engine": (
+        {"engine": {"kind": "custom", "blockSize": 16}},
+        "are for engines that the operator knows",
+    ),
+    "fp8_e5m2 in TensorRT-LLM": (
+        {"engine": TRTLLM["engine"] | {"kvCacheDtype": "fp8_e5m2"}},
+        "TensorRT-LLM has no KV cache of fp8_e5m2",
+    ),
+}
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "tcp": transfer(),
+    "infiniband": rdma(),
+    "a device of one's own": {
+        "kvTransfer": {"transport": "rdma", "rdma": {"resource": "rdma/ib", "count": 4}}
+    },
+    "a claim": {"kvTransfer": {"transport": "rdma", "rdma": {"resourceClaimTemplate": "nic"}}},
+    "EFA": rdma(fabric="efa"),
+    "UCCL": rdma(backend="uccl"),
+    "Mooncake": rdma(connector="mooncake"),
+    "LMCache with a router of one's own": transfer(connector="lmcache") | {"router": {"kind": "none"}},
+    "data parallel experts": parallel("decode", tensor=1, data=8, expert=True),
+    "a block of 16 accelerators": parallel("decode", tensor=8, data=2),
+    "two kinds of nodes with a backend": {
+        "engine": {"attentionBackend": "FLASH_ATTN"},
+        "prefill": {"nodeSelector": {"gpu": "h100"}},
+        "decode": {"nodeSelector": {"gpu": "h200"}},
+    },
+    "one kind of nodes for both": {role: {"nodeSelector": {"gpu": "h100"}} for role in ("prefill", "decode")},
+    "prefill that stays for its lease": {"prefill": {"drainSeconds": 120}},
+    "SGLang with other tensor sizes": SGLANG | parallel("prefill", tensor=4) | parallel("decode", tensor=2),
+    "SGLang with pipelines of prefill": SGLANG | parallel("prefill", pipeline=2),
+    "SGLang with a router of one's own": SGLANG | {"router": {"kind": "none"}},
+    "TensorRT-LLM": TRTLLM,
+    "TensorRT-LLM with pipelines": TRTLLM | parallel("decode", pipeline=2, tensor=2),
+    "TensorRT-LLM with options": {
+        "engine": TRTLLM["engine"] | {"config": {"moe_config": {"backend": "CUTLASS"}}}
+    },
+    "a claim with a model": {"model": {"uri": "pvc://models/llama", "offline": True}},
+    "a model in an OCI image": {"model": {"uri": "oci://example.com/models/llama:1", "path": "weights"}},
+    "offline with a cache": {"model": {"cache": {"claim": "hub"}, "offline": True, "revision": "main"}},
+    "adapters": {"model": {"lora": {"adapters": [{"name": "sql", "uri": "hf://org/sql"}], "maxRank": 64}}},
+    "tiers": transfer(offload={"cpu": "64Gi", "disk": {"size": "1Ti"}, "sharedFileSystem": {"claim": "kv"}}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_work_is_refused_with_field_value_and_cure(kube: Kube, name: str) -> None:
+    spec, message = REFUSED[name]
+    with pytest.raises(CommandError) as refusal:
+        dry_run(kube, spec)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_works_is_accepted(kube: Kube, name: str) -> None:
+    assert "created" in dry_run(kube, ACCEPTED[name])
