@@ -15,6 +15,8 @@ from disagg.api import plain_yaml
 from disagg.api.crd import crd_yaml
 from disagg.api.names import API_VERSION, KIND
 from disagg.api.resource import parse
+from disagg.assess.kv_transfer import warnings
+from disagg.build.compatibility import incompatibility
 from disagg.build.objects import build, plan
 from disagg.cluster.errors import ApiError
 from disagg.commands.common import (
@@ -125,6 +127,10 @@ def operator(  # noqa: PLR0913 - one parameter an option
 
 def _render(document: dict[str, Any]) -> list[dict[str, Any]]:
     resource = parse(document)
+    if (why := incompatibility(resource)) is not None:
+        raise ValueError(why)
+    for warning in warnings(resource):
+        typer.echo(f"Warning: {resource.metadata.name}: {warning}", err=True)
     decisions = plan(resource, Observed(resource.metadata.name), Environment(), datetime.now(UTC))
     objects = build(resource, decisions)
     scaled = {

@@ -251,6 +251,7 @@ def test_a_new_generation_is_unknown_until_it_is_looked_at() -> None:
         "RouterReady": ("Unknown", "NewGeneration"),
         "AutoscalingReady": ("Unknown", "NewGeneration"),
         "Packed": ("Unknown", "NewGeneration"),
+        "KVCompatible": ("Unknown", "NewGeneration"),
         "Paused": ("False", "NotPaused"),
     }
 

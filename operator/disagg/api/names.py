@@ -29,6 +29,9 @@ RENDER_REVISION = f"{GROUP}/render-revision"
 TEMPLATE_INPUTS = f"{GROUP}/template-inputs"
 """Annotation of a Deployment: hash over the fields of the resource that its pod template was rendered from."""
 
+KV_COMPATIBILITY_LABEL = f"{GROUP}/kv-compatibility"
+"""Label of a prefill or decode pod: hash over what it shares with those that it can exchange KV cache with."""
+
 PLACEMENT = f"{GROUP}/placement"
 """Annotation of a Deployment: where its group is packed, and how. Label of a pod: which of these it was made for."""
 DOMAIN_LABEL = f"{GROUP}/domain"

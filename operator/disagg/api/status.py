@@ -25,6 +25,7 @@ class ConditionType(StrEnum):
     ROUTER_READY = "RouterReady"
     AUTOSCALING_READY = "AutoscalingReady"
     PACKED = "Packed"
+    KV_COMPATIBLE = "KVCompatible"
     PAUSED = "Paused"
 
 
@@ -64,6 +65,13 @@ class Reason(StrEnum):
     NODE_ACCESS_DENIED = "NodeAccessDenied"
     OTHER_SCHEDULER = "OtherScheduler"
     NO_TOPOLOGY_CONSTRAINT = "NoTopologyConstraint"
+    OVER_RDMA = "OverRDMA"
+    OVER_TCP = "OverTCP"
+    ROLES_DIFFER = "RolesDiffer"
+    CONTRACT_BROKEN = "ContractBroken"
+    PREFLIGHT_FAILED = "PreflightFailed"
+    ENGINE_UNKNOWN = "EngineUnknown"
+    INCOMPATIBLE_ROLES = "IncompatibleRoles"
     PAUSED = "Paused"
     NOT_PAUSED = "NotPaused"
 

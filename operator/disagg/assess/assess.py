@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -10,6 +12,7 @@ from disagg.api.resource import DisaggregatedInference, Metadata
 from disagg.api.roles import Autoscaling
 from disagg.api.status import Condition, ConditionType, Reason, RolesStatus, Status
 from disagg.assess.autoscaling import assess_autoscaling
+from disagg.assess.kv_transfer import assess_kv_transfer
 from disagg.assess.packing import UNCONSTRAINED, Packing
 from disagg.assess.problem import Problem
 from disagg.assess.role import RoleAssessment, assess_role, over_groups
@@ -18,6 +21,8 @@ from disagg.build.service import endpoint
 from disagg.decide.observed import Observed
 
 ConditionStatus = Literal["True", "False", "Unknown"]
+Conditions = dict[ConditionType, tuple[str, Reason, str]]
+"""Status, reason and message of each."""
 _ROLE_CONDITIONS = {
     RoleName.PREFILL: ConditionType.PREFILL_READY,
     RoleName.DECODE: ConditionType.DECODE_READY,
@@ -25,12 +30,25 @@ _ROLE_CONDITIONS = {
 }
 
 
+@dataclass(frozen=True)
+class PodFindings:
+    """What the pods of a resource tell, beyond what their Deployments say.
+
+    Attributes:
+        packing: Where its groups are.
+        preflight: What the preflight checks of its pods complain of.
+    """
+
+    packing: Packing = UNCONSTRAINED
+    preflight: Sequence[str] = ()
+
+
 def assess(
     resource: DisaggregatedInference,
     observed: Observed,
     problem: Problem | None,
     now: datetime,
-    packing: Packing = UNCONSTRAINED,
+    pods: PodFindings | None = None,
 ) -> Status:
     """The status of `resource`.
 
@@ -39,8 +57,10 @@ def assess(
         observed: Its live children.
         problem: What kept the spec from being applied, if anything did.
         now: The time, in UTC.
-        packing: Where its groups are.
+        pods: What its pods tell.
     """
+    pods = pods or PodFindings()
+    packing = pods.packing
     previous = resource.status
     same_generation = previous.observed_generation == resource.metadata.generation
     roles = {role: _role(resource, role, observed, same_generation=same_generation) for role in RoleName}
@@ -54,8 +74,9 @@ def assess(
     ]
     autoscalers = [found for workload in autoscaled if (found := observed.autoscaler(workload)) is not None]
     working, why, text = assess_autoscaling(autoscalers, wanted=len(autoscaled))
+    transfer = assess_kv_transfer(resource, observed, pods.preflight)
     progressing = not ready and problem is None and not resource.spec.paused
-    conditions: dict[ConditionType, tuple[str, Reason, str]] = {
+    conditions: Conditions = {
         ConditionType.READY: (_status(holds=ready), reason, message),
         ConditionType.RECONCILING: (
             _status(holds=progressing),
@@ -73,6 +94,7 @@ def assess(
         },
         ConditionType.AUTOSCALING_READY: (_status(holds=working), why, text),
         ConditionType.PACKED: (packing.status, packing.reason, _kept_message(previous, packing)),
+        ConditionType.KV_COMPATIBLE: (transfer.status, transfer.reason, transfer.message),
         ConditionType.PAUSED: _paused(resource),
     }
     counts = {str(role): found.status for role, found in roles.items()}
@@ -93,7 +115,7 @@ def begin(resource: DisaggregatedInference, now: datetime) -> Status:
 
     Written first, so that nobody takes the state of the generation before for the state of this one.
     """
-    conditions: dict[ConditionType, tuple[str, Reason, str]] = dict.fromkeys(
+    conditions: Conditions = dict.fromkeys(
         ConditionType, ("Unknown", Reason.NEW_GENERATION, "a new generation of the spec was seen")
     )
     conditions[ConditionType.RECONCILING] = (
@@ -115,7 +137,7 @@ def begin(resource: DisaggregatedInference, now: datetime) -> Status:
 
 def refuse(metadata: Metadata, previous: Status, problem: Problem, now: datetime) -> Status:
     """The status of a resource whose spec cannot be read: all that is known stays, and it says why nothing happens."""
-    conditions: dict[ConditionType, tuple[str, Reason, str]] = {
+    conditions: Conditions = {
         ConditionType.READY: ("False", problem.reason, problem.message),
         ConditionType.RECONCILING: ("False", Reason.CONVERGED, "nothing is in progress"),
         ConditionType.STALLED: ("True", problem.reason, problem.message),
@@ -194,7 +216,7 @@ def _status(*, holds: bool) -> ConditionStatus:
 
 def _transitions(
     metadata: Metadata,
-    conditions: dict[ConditionType, tuple[str, Reason, str]],
+    conditions: Conditions,
     previous: Status,
     now: datetime,
 ) -> list[Condition]:

@@ -40,6 +40,9 @@ def events(previous: Status, current: Status) -> list[Event]:
             found.append(Event("Normal", packed.reason, packed.message))
         elif _became(previous, packed, "False", with_reason=True):
             found.append(Event("Warning", packed.reason, packed.message))
+    transfer = current.condition(ConditionType.KV_COMPATIBLE)
+    if _became(previous, transfer, "False", with_reason=True) and transfer is not None:
+        found.append(Event("Warning", transfer.reason, transfer.message))
     paused = current.condition(ConditionType.PAUSED)
     if _became(previous, paused, "True") and paused is not None:
         found.append(Event("Normal", paused.reason, paused.message))

@@ -10,11 +10,20 @@ import json
 from typing import Any
 
 from disagg.api.engine import EngineKind
-from disagg.api.names import ENGINE_ROLES, RoleName, Workload, child_name, labels, selector_labels
+from disagg.api.names import (
+    ENGINE_ROLES,
+    KV_COMPATIBILITY_LABEL,
+    RoleName,
+    Workload,
+    child_name,
+    labels,
+    selector_labels,
+)
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.router import RouterKind
 from disagg.api.spec import Spec
 from disagg.build import router
+from disagg.build.compatibility import hash_of
 from disagg.build.engine_template import engine_template, probes, resources_block
 from disagg.build.engines.engine import Health
 from disagg.build.strategic_merge import merge
@@ -91,6 +100,8 @@ def _pod_template(resource: DisaggregatedInference, workload: Workload) -> dict[
     template["metadata"]["labels"] = labels(resource.metadata.name, workload)
     merged = merge(template, overlay)
     own = {"labels": selector_labels(resource.metadata.name, workload)}
+    if role is not RoleName.ROUTER and (shared := hash_of(resource.spec.engine.kind, merged)) is not None:
+        own["labels"][KV_COMPATIBILITY_LABEL] = shared
     return merged | {"metadata": merge(merged.get("metadata") or {}, own)}
 
 

@@ -11,7 +11,7 @@ import structlog
 from disagg.cluster.client import Client, Object
 from disagg.cluster.errors import ForbiddenError
 from disagg.cluster.reflector import Reflector
-from disagg.reconcile.kinds import NODE, POD, POD_GROUP
+from disagg.reconcile.kinds import NODE, POD, POD_GROUP, STATUS_KINDS
 from disagg.reconcile.pod_labels import OwnPods
 from disagg.reconcile.queue import Key, KeyQueue
 from disagg.topology.groups import GroupKey
@@ -131,7 +131,9 @@ class _Pods:
 
     def put(self, obj: Object) -> None:
         self.uids.add(obj["metadata"]["uid"])
-        self.state.own.put(obj)
+        if (group := self.state.own.put(obj)) is not None:
+            # No Deployment tells of it: its pods are as little ready as before.
+            self.state.queue.add(Key(group.namespace, group.name), STATUS_KINDS, delay=_DELAY_SECONDS)
         if (group := self.state.inventory.put_pod(obj)) is not None:
             self.state.tell(group)
 

@@ -17,10 +17,11 @@ from pydantic import ValidationError
 from disagg.api.names import API_VERSION, KIND, STATUS_MANAGER, TOPOLOGY_MANAGER
 from disagg.api.resource import DisaggregatedInference, InvalidSpecError, Metadata, parse
 from disagg.api.status import ConditionType, Reason, Status
-from disagg.assess.assess import assess, begin, refuse
+from disagg.assess.assess import PodFindings, assess, begin, refuse
 from disagg.assess.events import Event, events
 from disagg.assess.packing import WAITING, assess_packing
 from disagg.assess.problem import Problem
+from disagg.build.compatibility import incompatibility
 from disagg.build.objects import build, plan
 from disagg.cluster.client import Client
 from disagg.cluster.errors import ConflictError, ForbiddenError, NamespaceTerminatingError, RejectedError
@@ -135,24 +136,13 @@ class Reconciler:
             return await self._refuse(resource.metadata, resource.status, forbidden(error))
         environment = Environment(self._levels, self._pod_groups, self._state.inventory)
         decisions = self._decide(key, resource, observed, environment)
-        problem, changes = None, list[str]()
-        try:
-            if not resource.spec.paused:
-                desired = [obj for obj in build(resource, decisions) if obj["kind"] in kinds]
-                observed, changes = await children.change(resource, desired, decisions, observed)
-                if not changes:
-                    # Pods whose Deployment has just changed are replaced anyway.
-                    changes = await self._repack(resource, decisions, key)
-                await self._label_pods(resource, decisions, key)
-        except ProblemError as error:
-            problem = error.problem
-        except ForbiddenError as error:
-            problem = forbidden(error)
+        observed, changes, problem = await self._change(key, resource, observed, decisions, kinds)
         if changes and before.observed_generation != resource.metadata.generation:
             # The status says already that work has begun, and what was just made has none of its own yet.
             return Outcome("changed", changes, again=SETTLE_SECONDS, kinds=STATUS_KINDS)
         packing = assess_packing(resource, observed, decisions.groups, environment)
-        status = assess(resource, observed, problem, self._now(), packing)
+        pods = PodFindings(packing, self._state.own.complaints(key.namespace, key.name))
+        status = assess(resource, observed, problem, self._now(), pods)
         await self._write(resource.metadata, resource.status, status)
         if problem is not None:
             return Outcome("problem", message=problem.message, again=PROBLEM_SECONDS)
@@ -162,6 +152,32 @@ class Reconciler:
         if packing.reason in WAITING:
             return Outcome("unchanged", again=PLACEMENT_SECONDS, kinds=STATUS_KINDS | {POD_GROUP.kind})
         return Outcome("paused" if resource.spec.paused else "unchanged")
+
+    async def _change(
+        self,
+        key: Key,
+        resource: DisaggregatedInference,
+        observed: Observed,
+        decisions: Decisions,
+        kinds: frozenset[str],
+    ) -> tuple[Observed, list[str], Problem | None]:
+        """Make the children what they are to be: what is there now, what was changed, and what stands in the way."""
+        changes = list[str]()
+        if (why := incompatibility(resource)) is not None:
+            return observed, changes, Problem(Reason.INCOMPATIBLE_ROLES, why)
+        try:
+            if not resource.spec.paused:
+                desired = [obj for obj in build(resource, decisions) if obj["kind"] in kinds]
+                observed, changes = await self._children[key].change(resource, desired, decisions, observed)
+                if not changes:
+                    # Pods whose Deployment has just changed are replaced anyway.
+                    changes = await self._repack(resource, decisions, key)
+                await self._label_pods(resource, decisions, key)
+        except ProblemError as error:
+            return observed, changes, error.problem
+        except ForbiddenError as error:
+            return observed, changes, forbidden(error)
+        return observed, changes, None
 
     def _decide(
         self, key: Key, resource: DisaggregatedInference, observed: Observed, environment: Environment

@@ -1,0 +1,118 @@
+"""Can prefill and decode exchange KV cache, and what does it cost? Judged from the pod templates that run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from disagg.api.engine import EngineKind
+from disagg.api.kv_transfer import Transport
+from disagg.api.names import ENGINE_ROLES, RoleName, Workload
+from disagg.api.resource import DisaggregatedInference
+from disagg.api.status import Reason
+from disagg.build.compatibility import difference
+from disagg.build.contract import breaches
+from disagg.build.engine_template import parts
+from disagg.build.kv_size import transfer_milliseconds, transferred_bytes
+from disagg.build.pod_template import pod_templates
+from disagg.build.transfer import Transfer, resolve
+from disagg.decide.observed import Observed
+
+PROMPT_TOKENS = 1000
+"""Length of the prompt that the cost is stated for."""
+
+
+@dataclass(frozen=True)
+class KVTransferAssessment:
+    """State of the KV transfer.
+
+    Attributes:
+        status: Status of the condition `KVCompatible`.
+        reason: Its reason.
+        message: Its message.
+    """
+
+    status: str
+    reason: Reason
+    message: str
+
+
+def assess_kv_transfer(
+    resource: DisaggregatedInference, observed: Observed, failed: Sequence[str] = ()
+) -> KVTransferAssessment:
+    """Judge whether the roles can exchange KV cache.
+
+    Args:
+        resource: The resource.
+        observed: Its live children.
+        failed: What the preflight checks of its pods complain of.
+    """
+    if failed:
+        return KVTransferAssessment("False", Reason.PREFLIGHT_FAILED, "; ".join(sorted(set(failed))))
+    if resource.spec.engine.kind is EngineKind.CUSTOM:
+        text = "engine.kind is custom: what its two ends must share is not known"
+        return KVTransferAssessment("Unknown", Reason.ENGINE_UNKNOWN, text)
+    if (differ := _difference(resource, observed)) is not None:
+        return KVTransferAssessment("False", Reason.ROLES_DIFFER, differ)
+    if broken := _breaches(resource):
+        return KVTransferAssessment("False", Reason.CONTRACT_BROKEN, "; ".join(broken))
+    transfer = resolve(resource.spec)
+    if transfer.transport is Transport.RDMA:
+        reason, text = Reason.OVER_RDMA, f"KV cache moves over RDMA by {_library(transfer)}"
+    else:
+        reason, text = Reason.OVER_TCP, f"KV cache moves over TCP by {_library(transfer)}: {cost(resource)}"
+    return KVTransferAssessment("True", reason, "; ".join([text, *_notes(resource)]))
+
+
+def warnings(resource: DisaggregatedInference) -> list[str]:
+    """What a user should know of a resource before it is applied."""
+    return [*_breaches(resource), *_notes(resource)]
+
+
+def cost(resource: DisaggregatedInference) -> str:
+    """What a transfer costs, in words: bytes of 1,000 prompt tokens, and their time on the link."""
+    spec = resource.spec
+    size = transferred_bytes(
+        spec.model.uri, spec.engine.kv_cache_dtype, spec.decode.parallelism.tensor, PROMPT_TOKENS
+    )
+    gbps = resolve(spec).bandwidth_gbps
+    if size is None:
+        return "what it costs is not known for this model"
+    text = f"{size / 1e6:.0f} MB per {PROMPT_TOKENS:,} prompt tokens"
+    if gbps is None:
+        return text
+    stated = spec.kv_transfer is not None and spec.kv_transfer.bandwidth_gbps is not None
+    source = "kvTransfer.bandwidthGbps" if stated else "assumed: set kvTransfer.bandwidthGbps"
+    return f"{text}, {transfer_milliseconds(size, gbps):.0f} ms at {gbps} Gbit/s ({source})"
+
+
+def _library(transfer: Transfer) -> str:
+    return (
+        f"{transfer.connector} ({transfer.backend})" if transfer.backend is not None else transfer.connector
+    )
+
+
+def _difference(resource: DisaggregatedInference, observed: Observed) -> str | None:
+    kind = resource.spec.engine.kind
+    for group in range(resource.spec.groups):
+        prefill, decode = (
+            observed.deployment(Workload(role, group)) for role in (RoleName.PREFILL, RoleName.DECODE)
+        )
+        if prefill is None or decode is None:
+            continue
+        found = difference(kind, prefill["spec"].get("template", {}), decode["spec"].get("template", {}))
+        if found is not None:
+            return f"prefill and decode cannot exchange KV cache, they differ in {found}"
+    return None
+
+
+def _notes(resource: DisaggregatedInference) -> list[str]:
+    notes = [note for role in ENGINE_ROLES for note in parts(resource.spec, role).engine.notes]
+    return list(dict.fromkeys(notes))
+
+
+def _breaches(resource: DisaggregatedInference) -> list[str]:
+    templates = pod_templates(resource)
+    return [
+        text for role in ENGINE_ROLES for text in breaches(resource, role, templates[Workload(role)].body)
+    ]

@@ -1,0 +1,148 @@
+"""The condition KVCompatible: can the roles exchange KV cache, and what does it cost?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from disagg.api.resource import DisaggregatedInference
+from disagg.api.status import ConditionType, Reason, Status
+from disagg.assess.assess import PodFindings, assess
+from disagg.assess.events import events
+from disagg.assess.kv_transfer import KVTransferAssessment, assess_kv_transfer
+from disagg.build.compatibility import incompatibility
+from disagg.decide.observed import Observed
+from tests.unit.resources import live, objects, observed, overlaid, resource
+from tests.unit.test_assess import NOW
+
+LLAMA = {"uri": "hf://RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic"}
+OTHER_DTYPE = {"args": ["--kv-cache-dtype=fp8"]}
+
+
+def running(wanted: DisaggregatedInference) -> Observed:
+    """Its children as they were applied."""
+    return observed(*(live(obj) for obj in objects(wanted).values()))
+
+
+def judged(*complaints: str, **spec: object) -> KVTransferAssessment:
+    wanted = resource(**spec)
+    return assess_kv_transfer(wanted, running(wanted), complaints)
+
+
+def over(transport: str, **fields: object) -> dict[str, Any]:
+    return {"transport": transport} | ({"fabric": "infiniband"} if transport == "rdma" else {}) | fields
+
+
+def test_over_rdma_all_is_well() -> None:
+    found = judged(kvTransfer=over("rdma"))
+    assert (found.status, found.reason) == ("True", Reason.OVER_RDMA)
+    assert found.message == "KV cache moves over RDMA by nixl (ucx)"
+
+
+def test_tcp_says_what_it_costs() -> None:
+    found = judged(model=LLAMA, kvTransfer=over("tcp", bandwidthGbps=25))
+    assert (found.status, found.reason) == ("True", Reason.OVER_TCP)
+    assert found.message.startswith(
+        "KV cache moves over TCP by nixl (ucx): 328 MB per 1,000 prompt tokens, 117 ms at 25 Gbit/s"
+        " (kvTransfer.bandwidthGbps)"
+    )
+
+
+def test_a_bandwidth_that_is_not_stated_is_assumed_and_said_to_be() -> None:
+    found = judged(model=LLAMA, engine={"kvCacheDtype": "fp8"})
+    assert (
+        "164 MB per 1,000 prompt tokens, 146 ms at 10 Gbit/s (assumed: set kvTransfer.bandwidthGbps)"
+        in found.message
+    )
+
+
+def test_of_a_model_that_is_not_known_no_cost_is_claimed() -> None:
+    assert "what it costs is not known for this model" in judged().message
+
+
+def test_a_release_that_is_not_known_is_told() -> None:
+    assert "set engine.version" in judged(engine={"image": "vllm/vllm-openai:nightly"}).message
+
+
+def test_a_custom_engine_is_not_judged() -> None:
+    found = judged(engine={"kind": "custom"})
+    assert (found.status, found.reason) == ("Unknown", Reason.ENGINE_UNKNOWN)
+
+
+def test_a_broken_contract_is_told_with_its_field() -> None:
+    found = judged(prefill={"args": ["--port=9000"]})
+    assert (found.status, found.reason) == ("False", Reason.CONTRACT_BROKEN)
+    assert found.message.startswith("prefill.args sets --port to 9000: ")
+
+
+def test_roles_that_an_overlay_has_made_to_differ_are_told() -> None:
+    overlay = {"spec": {"containers": [{"name": "engine", "image": "vllm/vllm-openai:v0.20.0"}]}}
+    found = judged(prefill={"podTemplate": overlay})
+    assert (found.status, found.reason) == ("False", Reason.ROLES_DIFFER)
+    assert "in prefill" in found.message
+
+
+def test_it_is_what_runs_that_is_compared() -> None:
+    wanted = resource()
+    children = running(wanted)
+    deployment = children.children["Deployment", "llama-prefill"]
+    engine = deployment["spec"]["template"]["spec"]["containers"][0]
+    changed = overlaid(deployment, {})
+    changed["spec"]["template"]["spec"]["containers"][0] = engine | {"image": "vllm/vllm-openai:v0.20.0"}
+    others = [child for key, child in children.children.items() if key != ("Deployment", "llama-prefill")]
+    assert assess_kv_transfer(wanted, observed(changed, *others)).reason is Reason.ROLES_DIFFER
+
+
+def test_before_there_are_pods_nothing_differs() -> None:
+    assert assess_kv_transfer(resource(), observed()).status == "True"
+
+
+def test_a_failed_preflight_check_comes_first() -> None:
+    found = judged("prefill: no RDMA device", "prefill: no RDMA device", prefill={"args": ["--port=9000"]})
+    assert (found.status, found.reason) == ("False", Reason.PREFLIGHT_FAILED)
+    assert found.message == "prefill: no RDMA device"
+
+
+def test_what_stops_kv_cache_is_an_event() -> None:
+    wanted = resource()
+
+    def status(*complaints: str) -> Status:
+        return assess(wanted, running(wanted), None, NOW, PodFindings(preflight=complaints))
+
+    (event,) = events(status(), status("decode: no model"))
+    assert (event.type, event.reason, event.message) == ("Warning", "PreflightFailed", "decode: no model")
+    assert events(status("decode: no model"), status("decode: no model")) == []
+    condition = status().condition(ConditionType.KV_COMPATIBLE)
+    assert condition is not None
+    assert condition.status == "True"
+
+
+# What is asked for and cannot work is refused before a pod is made
+
+
+def test_roles_that_are_the_same_are_compatible() -> None:
+    assert incompatibility(resource()) is None
+
+
+def test_images_of_two_releases_are_refused() -> None:
+    why = incompatibility(resource(prefill={"image": "vllm/vllm-openai:v0.20.0"}))
+    assert why is not None
+    assert why.startswith("prefill and decode could not exchange KV cache, they differ in ")
+
+
+def test_arguments_that_make_the_roles_differ_are_refused() -> None:
+    why = incompatibility(resource(decode=OTHER_DTYPE))
+    assert why is not None
+    assert "fp8 in decode" in why
+
+
+def test_arguments_of_both_roles_are_not() -> None:
+    assert incompatibility(resource(engine=OTHER_DTYPE)) is None
+
+
+def test_an_overlay_has_the_last_word() -> None:
+    overlay = {"spec": {"containers": [{"name": "engine", "image": "vllm/vllm-openai:v0.20.0"}]}}
+    assert incompatibility(resource(prefill={"podTemplate": overlay})) is None
+
+
+def test_of_a_custom_engine_nothing_is_refused() -> None:
+    assert incompatibility(resource(engine={"kind": "custom"}, prefill={"image": "another:1"})) is None
