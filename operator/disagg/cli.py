@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import uvloop
 
-from disagg.api import plain_yaml
 from disagg.api.crd import crd_yaml
-from disagg.api.names import API_VERSION, KIND
-from disagg.api.resource import parse
-from disagg.assess.kv_transfer import warnings
-from disagg.build.compatibility import incompatibility
-from disagg.build.objects import build, plan
 from disagg.cluster.errors import ApiError
 from disagg.commands.common import (
-    UNREADABLE,
     TopologyLevel,
     TopologyPreset,
     failure,
     help_of,
     level_overrides,
-    resources_in,
 )
+from disagg.commands.render import render
 from disagg.commands.topology import topology
-from disagg.decide.environment import Environment
-from disagg.decide.observed import Observed
 from disagg.reconcile import log
 from disagg.reconcile.operator import Settings, run
 from disagg.reconcile.pod_groups import PodGroupMode
@@ -44,6 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.command(help=help_of(render))(render)
 app.command(help=help_of(topology))(topology)
 
 
@@ -51,26 +41,6 @@ app.command(help=help_of(topology))(topology)
 def crd() -> None:
     """Print the CustomResourceDefinition."""
     sys.stdout.write(crd_yaml())
-
-
-@app.command()
-def render(
-    file: Annotated[
-        Path, typer.Option("--file", "-f", help="YAML with the resources; - for standard input.")
-    ],
-) -> None:
-    """Print the objects that resources become, without a cluster.
-
-    They are what the operator would apply for a new resource; a running one keeps, for example, the replicas that its
-    autoscaler has set. The rules of the CRD are the API server's to check: `kubectl apply --dry-run=server` does.
-    """
-    try:
-        objects = [obj for document in resources_in(file) for obj in _render(document)]
-    except UNREADABLE as error:
-        raise failure(f"{file}: {error}") from error
-    if not objects:
-        raise failure(f"{file}: no {KIND} of {API_VERSION} in it")
-    sys.stdout.write(plain_yaml.dump(objects, explicit_start=True))
 
 
 @app.command()
@@ -123,26 +93,6 @@ def operator(  # noqa: PLR0913 - one parameter an option
         raise failure(str(error)) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(0) from None
-
-
-def _render(document: dict[str, Any]) -> list[dict[str, Any]]:
-    resource = parse(document)
-    if (why := incompatibility(resource)) is not None:
-        raise ValueError(why)
-    for warning in warnings(resource):
-        typer.echo(f"Warning: {resource.metadata.name}: {warning}", err=True)
-    decisions = plan(resource, Observed(resource.metadata.name), Environment(), datetime.now(UTC))
-    objects = build(resource, decisions)
-    scaled = {
-        obj["spec"]["scaleTargetRef"]["name"] for obj in objects if obj["kind"] == "HorizontalPodAutoscaler"
-    }
-    for obj in objects:
-        # The owner has no uid before it exists.
-        del obj["metadata"]["ownerReferences"]
-        if obj["kind"] == "Deployment" and obj["metadata"]["name"] in scaled:
-            # With what a new group begins. Kept in a repository, it would undo what the autoscaler does.
-            obj["spec"].pop("replicas", None)
-    return objects
 
 
 if __name__ == "__main__":

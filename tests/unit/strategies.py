@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from disagg.api.resource import DisaggregatedInference, parse
+from tests.unit.strategy_blocks import block, engines, models, parallelism, transfers
 
 NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", fullmatch=True)
 """Names that the rules of the CRD allow: of a Service, at most 50 characters."""
 
 _WORDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,12}", fullmatch=True)
-_IMAGES = st.sampled_from(
-    ["vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:v0.10.1", "registry.local:5000/vllm", "vllm@sha256:0a1b"]
-)
-_URIS = st.from_regex(
-    r"hf://[A-Za-z0-9._-]{1,20}/[A-Za-z0-9._-]{1,20}|/[A-Za-z0-9._/-]{0,20}", fullmatch=True
-)
 _ARGS = st.lists(_WORDS.map(lambda word: f"--{word}"), max_size=3)
 _VARIABLE_NAMES = st.sampled_from(["HF_TOKEN", "PYTHONHASHSEED", "NCCL_DEBUG", "A", "B"])
 _QUANTITIES = st.sampled_from(["1", "500m", "64Gi", "1.5", "1e3"])
@@ -39,37 +33,33 @@ _OVERLAYS = st.sampled_from(
 )
 
 
-def _block(
-    required: Mapping[str, SearchStrategy[Any]] | None = None, /, **optional: SearchStrategy[Any]
-) -> SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries(dict(required or {}), optional=optional)
-
-
 def _variables() -> SearchStrategy[list[dict[str, Any]]]:
     source = st.just({"fieldRef": {"fieldPath": "status.podIP"}})
     name = {"name": _VARIABLE_NAMES}
-    variable = _block(name, value=_WORDS) | _block(name | {"valueFrom": source})
+    variable = block(name, value=_WORDS) | block(name | {"valueFrom": source})
     return st.lists(variable, max_size=3, unique_by=lambda item: item["name"])
 
 
-_RESOURCES = _block(requests=_QUANTITY_MAPS, limits=_QUANTITY_MAPS)
+_RESOURCES = block(requests=_QUANTITY_MAPS, limits=_QUANTITY_MAPS)
 
 
 @st.composite
 def _autoscaling(draw: DrawFn, target: str, most: int) -> dict[str, Any]:
     fewest = draw(st.integers(1, 100))
-    block = {"minReplicas": fewest, "maxReplicas": draw(st.integers(fewest, 10000))}
-    return block | draw(_block(None, **{target: st.integers(1, most)}))
+    bounds = {"minReplicas": fewest, "maxReplicas": draw(st.integers(fewest, 10000))}
+    return bounds | draw(block(None, **{target: st.integers(1, most)}))
 
 
-def _role(tensor: int, autoscaling: SearchStrategy[dict[str, Any]]) -> SearchStrategy[dict[str, Any]]:
-    return _block(
-        {"parallelism": st.just({"tensor": tensor})},
+def _role(
+    kind: str, role: str, tensor: int, autoscaling: SearchStrategy[dict[str, Any]]
+) -> SearchStrategy[dict[str, Any]]:
+    return block(
+        {"parallelism": parallelism(kind, tensor=tensor, role=role)},
         replicas=_REPLICAS,
-        image=_IMAGES,
         args=_ARGS,
         env=_variables(),
         resources=_RESOURCES,
+        drainSeconds=st.integers(300, 3600),
         podTemplate=_OVERLAYS,
         autoscaling=autoscaling,
     )
@@ -78,7 +68,7 @@ def _role(tensor: int, autoscaling: SearchStrategy[dict[str, Any]]) -> SearchStr
 @st.composite
 def _rollouts(draw: DrawFn) -> dict[str, Any]:
     amount = st.integers(0, 5) | st.integers(0, 100).map(lambda percent: f"{percent}%")
-    rollout: dict[str, Any] = draw(_block(maxSurge=amount, maxUnavailable=amount))
+    rollout: dict[str, Any] = draw(block(maxSurge=amount, maxUnavailable=amount))
     if all(rollout.get(field) in (0, "0%") for field in ("maxSurge", "maxUnavailable")):
         rollout["maxSurge"] = 1
     return rollout
@@ -90,66 +80,66 @@ def _routers(kinds: list[str]) -> SearchStrategy[dict[str, Any]]:
         "args": _ARGS,
         "resources": _RESOURCES,
         "podTemplate": _OVERLAYS,
-        "service": _block(
+        "service": block(
             type=st.sampled_from(["ClusterIP", "NodePort", "LoadBalancer"]), port=st.integers(1, 65535)
         ),
     }
-    image = {"image": _IMAGES}
+    image = {"image": st.sampled_from(["router:1", "registry.local:5000/router@sha256:0a1b"])}
     return st.sampled_from(kinds).flatmap(
         lambda kind: (
-            _block({"kind": st.just(kind)} | image, **rest)
+            block({"kind": st.just(kind)} | image, **rest)
             if kind == "smg"
-            else _block(None, kind=st.just(kind), **image, **rest)
+            else block(None, kind=st.just(kind), **image, **rest)
         )
     )
 
 
+_ROUTERS = {
+    "vllm": ["vllm-router", "none"],
+    "trtllm": ["trtllm", "none"],
+    "custom": ["vllm-router", "smg", "none"],
+}
 _KEYS = st.sampled_from(["example.com/rack", "topology.kubernetes.io/zone", "nvidia.com/gpu.clique"])
-_TOPOLOGY_CONSTRAINTS = _block(
+_TOPOLOGY_CONSTRAINTS = block(
     {"packDomain": st.sampled_from(["host", "rack", "block", "zone"]) | _KEYS},
     mode=st.sampled_from(["Preferred", "Required"]),
-    levels=_block(host=_KEYS, rack=_KEYS, block=_KEYS, zone=_KEYS),
+    levels=block(host=_KEYS, rack=_KEYS, block=_KEYS, zone=_KEYS),
 )
 
 
 @st.composite
 def specs(draw: DrawFn) -> dict[str, Any]:
     """A spec that the API server would take."""
-    engine = draw(
-        _block(
-            {"image": _IMAGES},
-            kind=st.sampled_from(["vllm", "custom"]),
-            args=_ARGS,
-            env=_variables(),
-        )
-    )
-    custom = engine.get("kind") == "custom"
+    kind = draw(st.sampled_from(["vllm", "sglang", "trtllm", "custom"]))
+    engine = draw(engines(kind, _ARGS, _variables()))
     prefill_tensor = draw(st.sampled_from([1, 2, 4]))
     # With vLLM a decode rank reads from one prefill rank.
-    decode_tensor = draw(st.integers(1, 64)) if custom else prefill_tensor * draw(st.sampled_from([1, 2, 8]))
+    decode_tensor = (
+        prefill_tensor * draw(st.sampled_from([1, 2]))
+        if kind == "vllm"
+        else draw(st.sampled_from([1, 2, 4, 8, 16]))
+    )
     spec: dict[str, Any] = draw(
-        _block(
+        block(
             {
-                "model": _block(
-                    {"uri": _URIS}, servedName=_WORDS, tokenSecret=_block({"name": st.just("hf")}, key=_WORDS)
-                ),
+                "model": models(kind),
+                "prefill": _role(kind, "prefill", prefill_tensor, _autoscaling("queueDepth", 100000)),
+                "decode": _role(kind, "decode", decode_tensor, _autoscaling("kvCacheUtilization", 90)),
             },
-            accelerator=_block(
+            accelerator=block(
                 resource=st.sampled_from(["nvidia.com/gpu", "amd.com/gpu"]), perRank=st.integers(0, 16)
             ),
-            prefill=_role(prefill_tensor, _autoscaling("queueDepth", 100000)),
-            decode=_role(decode_tensor, _autoscaling("kvCacheUtilization", 90)),
-            router=_routers(["vllm-router", "none", *(["smg"] if custom else [])]),
+            kvTransfer=transfers(kind),
             rollout=_rollouts(),
             groups=st.integers(1, 3),
             topologyConstraint=_TOPOLOGY_CONSTRAINTS,
             paused=st.booleans(),
         )
     )
-    if not custom:
-        # The rule compares with the default of 1 where a role is not there.
-        spec.setdefault("prefill", {"parallelism": {"tensor": 1}})
-        spec.setdefault("decode", {"parallelism": {"tensor": prefill_tensor}})
+    if kind == "sglang":
+        spec["router"] = draw(_routers(["smg", "none"]))
+    else:
+        spec |= draw(block(None, router=_routers(_ROUTERS[kind])))
     return spec | {"engine": engine}
 
 

@@ -1,0 +1,63 @@
+"""`disagg render`: the objects that resources become, without a cluster."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from disagg.api import plain_yaml
+from disagg.api.names import API_VERSION, KIND
+from disagg.api.resource import DisaggregatedInference, parse
+from disagg.assess.kv_transfer import warnings
+from disagg.build.compatibility import incompatibility
+from disagg.build.objects import build, plan
+from disagg.commands.common import UNREADABLE, failure, resources_in
+from disagg.decide.environment import Environment
+from disagg.decide.observed import Observed
+
+
+def render(
+    file: Annotated[
+        Path, typer.Option("--file", "-f", help="YAML with the resources; - for standard input.")
+    ],
+) -> None:
+    """Print the objects that resources become, without a cluster.
+
+    They are what the operator would apply for a new resource; a running one keeps, for example, the replicas that its
+    autoscaler has set. The rules of the CRD are the API server's to check: `kubectl apply --dry-run=server` does. What
+    would show in the condition KVCompatible is a warning on standard error.
+    """
+    try:
+        resources = [parse(document) for document in resources_in(file)]
+        refused = [why for resource in resources if (why := incompatibility(resource)) is not None]
+        objects = [obj for resource in resources for obj in rendered(resource)]
+    except UNREADABLE as error:
+        raise failure(f"{file}: {error}") from error
+    if not objects:
+        raise failure(f"{file}: no {KIND} of {API_VERSION} in it")
+    if refused:
+        raise failure(f"{file}: {'; '.join(refused)}")
+    for resource in resources:
+        for warning in warnings(resource):
+            typer.echo(f"Warning: {resource.metadata.name}: {warning}", err=True)
+    sys.stdout.write(plain_yaml.dump(objects, explicit_start=True))
+
+
+def rendered(resource: DisaggregatedInference) -> list[dict[str, Any]]:
+    """The objects that a new resource becomes."""
+    decisions = plan(resource, Observed(resource.metadata.name), Environment(), datetime.now(UTC))
+    objects = build(resource, decisions)
+    scaled = {
+        obj["spec"]["scaleTargetRef"]["name"] for obj in objects if obj["kind"] == "HorizontalPodAutoscaler"
+    }
+    for obj in objects:
+        # The owner has no uid before it exists.
+        del obj["metadata"]["ownerReferences"]
+        if obj["kind"] == "Deployment" and obj["metadata"]["name"] in scaled:
+            # With what a new group begins. Kept in a repository, it would undo what the autoscaler does.
+            obj["spec"].pop("replicas", None)
+    return objects
