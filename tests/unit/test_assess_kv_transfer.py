@@ -6,9 +6,9 @@ from typing import Any
 
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.status import ConditionType, Reason, Status
-from disagg.assess.assess import PodFindings, assess
+from disagg.assess.assess import Findings, assess
 from disagg.assess.events import events
-from disagg.assess.kv_transfer import KVTransferAssessment, assess_kv_transfer
+from disagg.assess.kv_transfer import KVTransferAssessment, assess_kv_transfer, review
 from disagg.build.compatibility import incompatibility
 from disagg.decide.observed import Observed
 from tests.unit.resources import live, objects, observed, overlaid, resource
@@ -25,7 +25,7 @@ def running(wanted: DisaggregatedInference) -> Observed:
 
 def judged(*complaints: str, **spec: object) -> KVTransferAssessment:
     wanted = resource(**spec)
-    return assess_kv_transfer(wanted, running(wanted), complaints)
+    return assess_kv_transfer(wanted, running(wanted), review(wanted), complaints)
 
 
 def over(transport: str, **fields: object) -> dict[str, Any]:
@@ -89,11 +89,13 @@ def test_it_is_what_runs_that_is_compared() -> None:
     changed = overlaid(deployment, {})
     changed["spec"]["template"]["spec"]["containers"][0] = engine | {"image": "vllm/vllm-openai:v0.20.0"}
     others = [child for key, child in children.children.items() if key != ("Deployment", "llama-prefill")]
-    assert assess_kv_transfer(wanted, observed(changed, *others)).reason is Reason.ROLES_DIFFER
+    assert (
+        assess_kv_transfer(wanted, observed(changed, *others), review(wanted)).reason is Reason.ROLES_DIFFER
+    )
 
 
 def test_before_there_are_pods_nothing_differs() -> None:
-    assert assess_kv_transfer(resource(), observed()).status == "True"
+    assert assess_kv_transfer(resource(), observed(), review(resource())).status == "True"
 
 
 def test_a_failed_preflight_check_comes_first() -> None:
@@ -106,7 +108,7 @@ def test_what_stops_kv_cache_is_an_event() -> None:
     wanted = resource()
 
     def status(*complaints: str) -> Status:
-        return assess(wanted, running(wanted), None, NOW, PodFindings(preflight=complaints))
+        return assess(wanted, running(wanted), None, NOW, Findings(preflight=complaints))
 
     (event,) = events(status(), status("decode: no model"))
     assert (event.type, event.reason, event.message) == ("Warning", "PreflightFailed", "decode: no model")

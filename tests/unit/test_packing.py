@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from disagg.api.names import ENGINE_ROLES
 from disagg.api.status import MAX_DOMAINS, ConditionType, Fits, PodsByRole, Reason, Status
-from disagg.assess.assess import PodFindings, assess
+from disagg.assess.assess import Findings, assess
 from disagg.assess.packing import UNCONSTRAINED, WAITING, Packing, assess_packing
 from disagg.topology.inventory import Inventory
 from disagg.topology.levels import HOSTNAME
@@ -31,7 +31,7 @@ def told(scene: Scene) -> tuple[str, Reason, str]:
 
 def remember(scene: Scene, later: timedelta = timedelta()) -> Status:
     """Judge the resource, and keep that as its status."""
-    status = assess(scene.wanted, scene.observed, None, NOW + later, PodFindings(judged(scene)))
+    status = assess(scene.wanted, scene.observed, None, NOW + later, Findings(judged(scene)))
     scene.wanted = scene.wanted.model_copy(update={"status": status})
     return status
 

@@ -12,7 +12,7 @@ from disagg.api.resource import DisaggregatedInference, Metadata
 from disagg.api.roles import Autoscaling
 from disagg.api.status import Condition, ConditionType, Reason, RolesStatus, Status
 from disagg.assess.autoscaling import assess_autoscaling
-from disagg.assess.kv_transfer import assess_kv_transfer
+from disagg.assess.kv_transfer import Review, assess_kv_transfer, review
 from disagg.assess.packing import UNCONSTRAINED, Packing
 from disagg.assess.problem import Problem
 from disagg.assess.role import RoleAssessment, assess_role, over_groups
@@ -31,16 +31,18 @@ _ROLE_CONDITIONS = {
 
 
 @dataclass(frozen=True)
-class PodFindings:
-    """What the pods of a resource tell, beyond what their Deployments say.
+class Findings:
+    """What there is to say of a resource, beyond what its Deployments say.
 
     Attributes:
         packing: Where its groups are.
         preflight: What the preflight checks of its pods complain of.
+        of_spec: What there is to say of its spec; None to look through it.
     """
 
     packing: Packing = UNCONSTRAINED
     preflight: Sequence[str] = ()
+    of_spec: Review | None = None
 
 
 def assess(
@@ -48,7 +50,7 @@ def assess(
     observed: Observed,
     problem: Problem | None,
     now: datetime,
-    pods: PodFindings | None = None,
+    findings: Findings | None = None,
 ) -> Status:
     """The status of `resource`.
 
@@ -57,10 +59,10 @@ def assess(
         observed: Its live children.
         problem: What kept the spec from being applied, if anything did.
         now: The time, in UTC.
-        pods: What its pods tell.
+        findings: What else there is to say of it.
     """
-    pods = pods or PodFindings()
-    packing = pods.packing
+    findings = findings or Findings()
+    packing = findings.packing
     previous = resource.status
     same_generation = previous.observed_generation == resource.metadata.generation
     roles = {role: _role(resource, role, observed, same_generation=same_generation) for role in RoleName}
@@ -74,7 +76,8 @@ def assess(
     ]
     autoscalers = [found for workload in autoscaled if (found := observed.autoscaler(workload)) is not None]
     working, why, text = assess_autoscaling(autoscalers, wanted=len(autoscaled))
-    transfer = assess_kv_transfer(resource, observed, pods.preflight)
+    of_spec = findings.of_spec or review(resource)
+    transfer = assess_kv_transfer(resource, observed, of_spec, findings.preflight)
     progressing = not ready and problem is None and not resource.spec.paused
     conditions: Conditions = {
         ConditionType.READY: (_status(holds=ready), reason, message),

@@ -10,7 +10,7 @@ from disagg.api.kv_transfer import Transport
 from disagg.api.names import ENGINE_ROLES, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.status import Reason
-from disagg.build.compatibility import difference
+from disagg.build.compatibility import difference, incompatibility
 from disagg.build.contract import breaches
 from disagg.build.engine_template import parts
 from disagg.build.kv_size import transfer_milliseconds, transferred_bytes
@@ -20,6 +20,21 @@ from disagg.decide.observed import Observed
 
 PROMPT_TOKENS = 1000
 """Length of the prompt that the cost is stated for."""
+
+
+@dataclass(frozen=True)
+class Review:
+    """What there is to say of a spec by itself: the same for as long as nobody changes it.
+
+    Attributes:
+        incompatibility: Why its roles could not exchange KV cache as it asks for them, or None.
+        breaches: What it changes that an engine needs, each with the field.
+        notes: What its user should know.
+    """
+
+    incompatibility: str | None
+    breaches: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -37,14 +52,25 @@ class KVTransferAssessment:
     message: str
 
 
+def review(resource: DisaggregatedInference) -> Review:
+    """Look through the spec of a resource."""
+    templates = pod_templates(resource)
+    broken = [
+        text for role in ENGINE_ROLES for text in breaches(resource, role, templates[Workload(role)].body)
+    ]
+    notes = [note for role in ENGINE_ROLES for note in parts(resource.spec, role).engine.notes]
+    return Review(incompatibility(resource), tuple(broken), tuple(dict.fromkeys(notes)))
+
+
 def assess_kv_transfer(
-    resource: DisaggregatedInference, observed: Observed, failed: Sequence[str] = ()
+    resource: DisaggregatedInference, observed: Observed, of_spec: Review, failed: Sequence[str] = ()
 ) -> KVTransferAssessment:
     """Judge whether the roles can exchange KV cache.
 
     Args:
         resource: The resource.
         observed: Its live children.
+        of_spec: What there is to say of its spec.
         failed: What the preflight checks of its pods complain of.
     """
     if failed:
@@ -54,19 +80,14 @@ def assess_kv_transfer(
         return KVTransferAssessment("Unknown", Reason.ENGINE_UNKNOWN, text)
     if (differ := _difference(resource, observed)) is not None:
         return KVTransferAssessment("False", Reason.ROLES_DIFFER, differ)
-    if broken := _breaches(resource):
-        return KVTransferAssessment("False", Reason.CONTRACT_BROKEN, "; ".join(broken))
+    if of_spec.breaches:
+        return KVTransferAssessment("False", Reason.CONTRACT_BROKEN, "; ".join(of_spec.breaches))
     transfer = resolve(resource.spec)
     if transfer.transport is Transport.RDMA:
         reason, text = Reason.OVER_RDMA, f"KV cache moves over RDMA by {_library(transfer)}"
     else:
         reason, text = Reason.OVER_TCP, f"KV cache moves over TCP by {_library(transfer)}: {cost(resource)}"
-    return KVTransferAssessment("True", reason, "; ".join([text, *_notes(resource)]))
-
-
-def warnings(resource: DisaggregatedInference) -> list[str]:
-    """What a user should know of a resource before it is applied."""
-    return [*_breaches(resource), *_notes(resource)]
+    return KVTransferAssessment("True", reason, "; ".join([text, *of_spec.notes]))
 
 
 def cost(resource: DisaggregatedInference) -> str:
@@ -104,15 +125,3 @@ def _difference(resource: DisaggregatedInference, observed: Observed) -> str | N
         if found is not None:
             return f"prefill and decode cannot exchange KV cache, they differ in {found}"
     return None
-
-
-def _notes(resource: DisaggregatedInference) -> list[str]:
-    notes = [note for role in ENGINE_ROLES for note in parts(resource.spec, role).engine.notes]
-    return list(dict.fromkeys(notes))
-
-
-def _breaches(resource: DisaggregatedInference) -> list[str]:
-    templates = pod_templates(resource)
-    return [
-        text for role in ENGINE_ROLES for text in breaches(resource, role, templates[Workload(role)].body)
-    ]

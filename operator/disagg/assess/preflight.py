@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-PREFLIGHT_CONTAINER = "preflight"
-"""Name of the init container that checks a pod before its engine starts."""
+from disagg.build.preflight import CONTAINER
+
+_UNTOLD = f"the preflight check ended without a message: kubectl logs --container {CONTAINER} has more"
+_SWITCH_OFF = "an engine's image without python3 cannot be checked: set kvTransfer.preflight to false"
+_NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
+"""Reasons with which container runtimes say that a command did not even start."""
 
 
 def failure(pod: Mapping[str, Any]) -> str | None:
@@ -15,17 +19,18 @@ def failure(pod: Mapping[str, Any]) -> str | None:
     Args:
         pod: The pod, as read from the API server.
     """
-    for container in (pod.get("status") or {}).get("initContainerStatuses") or ():
-        if container.get("name") != PREFLIGHT_CONTAINER:
-            continue
-        # After a failure the container waits to be started again, and its last state has the message.
-        for state in (container.get("state") or {}, container.get("lastState") or {}):
-            ended = state.get("terminated")
-            if ended is not None:
-                return (
-                    None if ended.get("exitCode") == 0 else str(ended.get("message") or "").strip() or _UNTOLD
-                )
+    statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
+    for status in statuses:
+        if status.get("name") == CONTAINER:
+            # While a container waits to be started again, or runs again, its last state tells how it ended.
+            for state in (status.get("state") or {}, status.get("lastState") or {}):
+                if (ended := state.get("terminated")) is not None:
+                    return _complaint(ended)
     return None
 
 
-_UNTOLD = "the preflight check failed and left no message: see the log of the init container"
+def _complaint(ended: Mapping[str, Any]) -> str | None:
+    if ended.get("exitCode") == 0:
+        return None
+    message = str(ended.get("message") or "").strip() or _UNTOLD
+    return f"{message}; {_SWITCH_OFF}" if ended.get("reason") in _NOT_STARTED else message

@@ -12,8 +12,7 @@ import typer
 from disagg.api import plain_yaml
 from disagg.api.names import API_VERSION, KIND
 from disagg.api.resource import DisaggregatedInference, parse
-from disagg.assess.kv_transfer import warnings
-from disagg.build.compatibility import incompatibility
+from disagg.assess.kv_transfer import review
 from disagg.build.objects import build, plan
 from disagg.commands.common import UNREADABLE, failure, resources_in
 from disagg.decide.environment import Environment
@@ -33,17 +32,17 @@ def render(
     """
     try:
         resources = [parse(document) for document in resources_in(file)]
-        refused = [why for resource in resources if (why := incompatibility(resource)) is not None]
+        reviews = {resource.metadata.name: review(resource) for resource in resources}
         objects = [obj for resource in resources for obj in rendered(resource)]
     except UNREADABLE as error:
         raise failure(f"{file}: {error}") from error
     if not objects:
         raise failure(f"{file}: no {KIND} of {API_VERSION} in it")
-    if refused:
+    if refused := [found.incompatibility for found in reviews.values() if found.incompatibility is not None]:
         raise failure(f"{file}: {'; '.join(refused)}")
-    for resource in resources:
-        for warning in warnings(resource):
-            typer.echo(f"Warning: {resource.metadata.name}: {warning}", err=True)
+    for name, found in reviews.items():
+        for warning in (*found.breaches, *found.notes):
+            typer.echo(f"Warning: {name}: {warning}", err=True)
     sys.stdout.write(plain_yaml.dump(objects, explicit_start=True))
 
 

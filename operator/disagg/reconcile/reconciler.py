@@ -17,11 +17,11 @@ from pydantic import ValidationError
 from disagg.api.names import API_VERSION, KIND, STATUS_MANAGER, TOPOLOGY_MANAGER
 from disagg.api.resource import DisaggregatedInference, InvalidSpecError, Metadata, parse
 from disagg.api.status import ConditionType, Reason, Status
-from disagg.assess.assess import PodFindings, assess, begin, refuse
+from disagg.assess.assess import Findings, assess, begin, refuse
 from disagg.assess.events import Event, events
+from disagg.assess.kv_transfer import Review, review
 from disagg.assess.packing import WAITING, assess_packing
 from disagg.assess.problem import Problem
-from disagg.build.compatibility import incompatibility
 from disagg.build.objects import build, plan
 from disagg.cluster.client import Client
 from disagg.cluster.errors import ConflictError, ForbiddenError, NamespaceTerminatingError, RejectedError
@@ -92,6 +92,7 @@ class Reconciler:
         self._pod_groups = pod_groups
         self._now = now
         self._children: dict[Key, Children] = {}
+        self._reviews: dict[Key, tuple[str, int, Review]] = {}
         self._claimed: dict[Key, set[GroupKey]] = {}
         self._attempts = Attempts()
 
@@ -141,8 +142,9 @@ class Reconciler:
             # The status says already that work has begun, and what was just made has none of its own yet.
             return Outcome("changed", changes, again=SETTLE_SECONDS, kinds=STATUS_KINDS)
         packing = assess_packing(resource, observed, decisions.groups, environment)
-        pods = PodFindings(packing, self._state.own.complaints(key.namespace, key.name))
-        status = assess(resource, observed, problem, self._now(), pods)
+        complaints = self._state.own.complaints(key.namespace, key.name)
+        findings = Findings(packing, complaints, self._review(key, resource))
+        status = assess(resource, observed, problem, self._now(), findings)
         await self._write(resource.metadata, resource.status, status)
         if problem is not None:
             return Outcome("problem", message=problem.message, again=PROBLEM_SECONDS)
@@ -163,7 +165,7 @@ class Reconciler:
     ) -> tuple[Observed, list[str], Problem | None]:
         """Make the children what they are to be: what is there now, what was changed, and what stands in the way."""
         changes = list[str]()
-        if (why := incompatibility(resource)) is not None:
+        if (why := self._review(key, resource).incompatibility) is not None:
             return observed, changes, Problem(Reason.INCOMPATIBLE_ROLES, why)
         try:
             if not resource.spec.paused:
@@ -200,8 +202,18 @@ class Reconciler:
             self._state.packed.discard(key)
         return decisions
 
+    def _review(self, key: Key, resource: DisaggregatedInference) -> Review:
+        """What there is to say of the spec. To look through it takes longer than all else that is done in a pass."""
+        metadata = resource.metadata
+        known = self._reviews.get(key)
+        if known is None or known[:2] != (metadata.uid, metadata.generation):
+            known = (metadata.uid, metadata.generation, review(resource))
+            self._reviews[key] = known
+        return known[2]
+
     def _forget(self, key: Key) -> None:
         self._children.pop(key, None)
+        self._reviews.pop(key, None)
         self._state.packed.discard(key)
         for group in self._claimed.pop(key, ()):
             self._state.inventory.release(group)
