@@ -7,6 +7,7 @@ as it is made of literals; what is computed has no value here.
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -47,7 +48,9 @@ class Module:
     def __init__(self, package: Package, name: str, path: Path) -> None:
         self.package: Final = package
         self.name: Final = name
-        self.tree: Final = ast.parse(path.read_text(encoding="utf-8-sig"))
+        with warnings.catch_warnings(action="ignore"):
+            # Of escapes in strings that the engines' authors will see to.
+            self.tree: Final = ast.parse(path.read_text(encoding="utf-8-sig"))
         self._names: Final = dict(self._definitions(self.tree.body, is_package=path.name == "__init__.py"))
 
     def find(self, name: str) -> tuple[Definition, Module] | None:
@@ -204,11 +207,12 @@ class Package:
         """The module of a dotted name; None if the release has none of that name."""
         return self._load(name)
 
-    def modules(self, folder: str) -> Iterator[Module]:
+    def modules(self, folder: str, containing: str = "") -> Iterator[Module]:
         """Every module below a folder, in the order of their paths.
 
         Args:
             folder: Relative to the root, such as `vllm/config`; a file is a folder of one.
+            containing: A text that the modules must contain, as parsing all of a release takes long.
 
         Yields:
             The modules.
@@ -218,7 +222,7 @@ class Package:
         for path in paths:
             parts = path.relative_to(self.root).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            if module := self._load(name):
+            if containing in path.read_text(encoding="utf-8-sig") and (module := self._load(name)):
                 yield module
 
     def _module(self, name: str) -> Module | None:

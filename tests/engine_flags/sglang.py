@@ -114,7 +114,7 @@ def _of_type(annotation: ast.expr, argument: dict[str, ast.expr], read: Field) -
 def environment(package: Package) -> set[str]:
     """The variables that SGLang declares, and those that its modules read by themselves."""
     names: set[str] = set()
-    for module in package.modules("sglang/srt"):
+    for module in package.modules("sglang/srt", containing="env"):
         for node in ast.walk(module.tree):
             match node:
                 case ast.Assign(
