@@ -212,7 +212,7 @@ class Package:
 
         Args:
             folder: Relative to the root, such as `vllm/config`; a file is a folder of one.
-            containing: A text that the modules must contain, as parsing all of a release takes long.
+            containing: A text in lower case that the modules must contain, as parsing all of a release takes long.
 
         Yields:
             The modules.
@@ -222,7 +222,7 @@ class Package:
         for path in paths:
             parts = path.relative_to(self.root).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            if containing in path.read_text(encoding="utf-8-sig") and (module := self._load(name)):
+            if containing in path.read_text(encoding="utf-8-sig").lower() and (module := self._load(name)):
                 yield module
 
     def _module(self, name: str) -> Module | None:
