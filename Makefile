@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv test demo bench cluster-up cluster-down generate clean toolchain
+.PHONY: help .venv test engine-flags demo bench cluster-up cluster-down generate clean toolchain
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: .venv toolchain ## Check style, types and layers, then run every test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest --durations=15
+
+engine-flags: .venv ## Check the lists of engine flags against the releases, which are downloaded (a gigabyte, then cached)
+	DISAGG_ENGINE_FLAGS=1 $(BIN)/pytest tests/engine_flags
 
 demo: .venv toolchain ## Watch a 70B model come up on simulated racks; NAME=demo
 	$(BIN)/python -m e2e.demo --name $(or $(NAME),demo)
