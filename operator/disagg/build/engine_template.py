@@ -11,25 +11,21 @@ from disagg.api.names import RoleName
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.roles import Accelerator, Role
 from disagg.api.spec import Spec
+from disagg.build.annotation_file import ENGINE_FILE_ANNOTATION, annotation_file
 from disagg.build.engines.engine import FILES_PATH, HTTP_PORT, KERNELS_PATH, EnginePod, Health
 from disagg.build.engines.registry import ENGINES
 from disagg.build.model_files import ModelFiles, model_files
-from disagg.build.network import Network, network
+from disagg.build.network import Network, affinity, network
+from disagg.build.preflight import model_path, preflight
 from disagg.build.transfer import Transfer, resolve
 from disagg.build.volumes import Volume, claim, empty, sources
 from disagg.topology.amounts import parse
 
-FILE_ANNOTATION = "disagg.dev/engine-config"
-"""Pod annotation that holds the engine's configuration file.
-
-The file is mounted from it. It belongs to the pod template then, is rolled out and rolled back with it, and no ConfigMap has
-to be kept for as long as a pod of an older template runs.
-"""
 STARTUP_SECONDS = 3600
 """Time to load a model: 140 GB from network storage take a quarter of an hour, compilation as much again."""
 ENDPOINT_REMOVAL_SECONDS = 15
 """How long a terminating pod goes on serving before the engine hears of it: routers need it to stop sending."""
-_EXIT_SECONDS = 30
+EXIT_SECONDS = 30
 """Time for an engine to end once it has drained."""
 _PROBE_PERIOD = 10
 
@@ -76,6 +72,7 @@ def engine_template(resource: DisaggregatedInference, role: RoleName) -> dict[st
     made = parts(spec, role)
     engine, reach = made.engine, made.network
     volumes = _volumes(spec, made)
+    before_stop = ENDPOINT_REMOVAL_SECONDS + engine.linger_seconds
     container: dict[str, Any] = {
         "name": "engine",
         "image": made.image,
@@ -88,7 +85,7 @@ def engine_template(resource: DisaggregatedInference, role: RoleName) -> dict[st
         ],
         "resources": _resources(spec, wanted, made),
         **probes(engine.health, startup_seconds=STARTUP_SECONDS),
-        "lifecycle": {"preStop": {"sleep": {"seconds": ENDPOINT_REMOVAL_SECONDS}}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": before_stop}}},
     }
     if volumes:
         container["volumeMounts"] = [volume.mount() for volume in volumes]
@@ -97,9 +94,14 @@ def engine_template(resource: DisaggregatedInference, role: RoleName) -> dict[st
     pod: dict[str, Any] = {
         # A Service called `vllm` would set VLLM_PORT=tcp://..., which vLLM reads as its own setting and dies of.
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": ENDPOINT_REMOVAL_SECONDS + engine.drain_seconds + _EXIT_SECONDS,
+        "terminationGracePeriodSeconds": before_stop + engine.drain_seconds + EXIT_SECONDS,
         "containers": [container],
     }
+    if made.transfer.preflight:
+        path = model_path(spec, role, made.model)
+        pod["initContainers"] = [
+            preflight(container, transfer=made.transfer, network=reach, volumes=volumes, model=path)
+        ]
     if volumes:
         pod["volumes"] = sources(volumes)
     if reach.claims:
@@ -108,11 +110,11 @@ def engine_template(resource: DisaggregatedInference, role: RoleName) -> dict[st
         ]
     if wanted.node_selector:
         pod["nodeSelector"] = dict(wanted.node_selector)
-    if reach.affinity:
-        pod["affinity"] = reach.affinity
+    if near := affinity(made.transfer, resource=resource.metadata.name, role=role):
+        pod["affinity"] = near
     annotations = reach.annotations | engine.annotations
     if engine.config_file is not None:
-        annotations[FILE_ANNOTATION] = engine.config_file.text
+        annotations[ENGINE_FILE_ANNOTATION] = engine.config_file.text
     return {"metadata": {"annotations": annotations} if annotations else {}, "spec": pod}
 
 
@@ -178,9 +180,9 @@ def _volumes(spec: Spec, made: Parts) -> list[Volume]:
         kept = spec.engine.kernel_cache
         volumes.append(claim("kernels", kept.claim, KERNELS_PATH) if kept else empty("kernels", KERNELS_PATH))
     if (file := made.engine.config_file) is not None:
-        field = {"fieldPath": f"metadata.annotations['{FILE_ANNOTATION}']"}
-        items = [{"path": file.name, "fieldRef": field}]
-        volumes.append(Volume("engine-config", {"downwardAPI": {"items": items}}, FILES_PATH, read_only=True))
+        volumes.append(
+            annotation_file("engine-config", ENGINE_FILE_ANNOTATION, folder=FILES_PATH, name=file.name)
+        )
     return [*volumes, *made.engine.volumes, *made.network.volumes]
 
 
