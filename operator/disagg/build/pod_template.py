@@ -15,7 +15,6 @@ from disagg.api.names import (
     KV_COMPATIBILITY_LABEL,
     RoleName,
     Workload,
-    child_name,
     labels,
     selector_labels,
 )
@@ -24,12 +23,12 @@ from disagg.api.router import RouterKind
 from disagg.api.spec import Spec
 from disagg.build import router
 from disagg.build.compatibility import hash_of
-from disagg.build.engine_template import engine_template, probes, resources_block
-from disagg.build.engines.engine import Health
+from disagg.build.engine_template import engine_template
+from disagg.build.routers import trtllm
 from disagg.build.strategic_merge import merge
 from disagg.decide.decisions import Template
 
-RENDER_REVISION = 1
+RENDER_REVISION = 2
 """Number of this renderer. Golden templates in the tests hold it to what it renders."""
 
 _NOT_IN_TEMPLATE = frozenset({"replicas", "autoscaling", "service"})
@@ -68,7 +67,9 @@ def _inputs(resource: DisaggregatedInference, role: RoleName) -> str:
     if resource.spec.kv_transfer is not None:
         inputs["kvTransfer"] = spec["kvTransfer"]
     if role is RoleName.ROUTER:
-        if kind in (EngineKind.SGLANG, EngineKind.TRTLLM):
+        if router.router_kind(resource.spec) is RouterKind.TRTLLM:
+            inputs["engine"] = trtllm.read_of_engine(resource.spec)
+        elif kind in (EngineKind.SGLANG, EngineKind.TRTLLM):
             inputs["engine"] = {"kind": kind, "image": resource.spec.engine.image}
     else:
         inputs |= {key: spec.get(key, {}) for key in ("model", "engine", "accelerator")}
@@ -89,7 +90,7 @@ def _pod_template(resource: DisaggregatedInference, workload: Workload) -> dict[
     role = workload.role
     if role is RoleName.ROUTER:
         template, overlay = (
-            _router_template(resource, workload.group),
+            router.router_template(resource, workload.group),
             resource.spec.router.pod_template.overlay,
         )
     else:
@@ -103,18 +104,3 @@ def _pod_template(resource: DisaggregatedInference, workload: Workload) -> dict[
     if role is not RoleName.ROUTER and (shared := hash_of(resource.spec.engine.kind, merged)) is not None:
         own["labels"][KV_COMPATIBILITY_LABEL] = shared
     return merged | {"metadata": merge(merged.get("metadata") or {}, own)}
-
-
-def _router_template(resource: DisaggregatedInference, group: int) -> dict[str, Any]:
-    container = router.container(resource, group) | probes(Health(), startup_seconds=120)
-    resources = resources_block(resource.spec.router.resources, {})
-    if resources:
-        container["resources"] = resources
-    return {
-        "metadata": {},
-        "spec": {
-            "serviceAccountName": child_name(resource.metadata.name, RoleName.ROUTER),
-            "enableServiceLinks": False,
-            "containers": [container],
-        },
-    }

@@ -1,23 +1,22 @@
-"""The router's container: existing routers, run as they are published.
-
-Flags are those of vllm-router 0.1.17 (vllm-project/router) and smg 1.13.0 (lightseekorg/smg).
-"""
+"""The router's pod: existing routers, run as they are published."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from disagg.api.engine import EngineKind
-from disagg.api.names import RoleName, Workload, selector_labels
+from disagg.api.names import RoleName, child_name
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.router import RouterKind
 from disagg.api.spec import Spec
-from disagg.build.engines.engine import HTTP_PORT
-
-ROUTER_PORT = 8080
-METRICS_PORT = 29000
-VLLM_ROUTER_IMAGE = "vllm/vllm-router:v0.1.17"
-
+from disagg.build.annotation_file import ROUTER_FILE_ANNOTATION, annotation_file
+from disagg.build.engine_template import ENDPOINT_REMOVAL_SECONDS, EXIT_SECONDS, probes, resources_block
+from disagg.build.engines.engine import FILES_PATH
+from disagg.build.routers import smg, trtllm, vllm_router
+from disagg.build.routers.router import ROUTER_PORT, RouterPod
+from disagg.build.transfer import DECODE_DRAIN_SECONDS
+from disagg.build.volumes import sources
 
 _OF_ENGINE = {
     EngineKind.VLLM: RouterKind.VLLM_ROUTER,
@@ -26,56 +25,57 @@ _OF_ENGINE = {
     EngineKind.CUSTOM: RouterKind.VLLM_ROUTER,
 }
 
+_ROUTERS: dict[RouterKind, Callable[[DisaggregatedInference, int], RouterPod]] = {
+    RouterKind.VLLM_ROUTER: vllm_router.router_pod,
+    RouterKind.SMG: smg.router_pod,
+    RouterKind.TRTLLM: trtllm.router_pod,
+}
+
 
 def router_kind(spec: Spec) -> RouterKind:
     """The router that the resource gets."""
     return spec.router.kind or _OF_ENGINE[spec.engine.kind]
 
 
-def container(resource: DisaggregatedInference, group: int) -> dict[str, Any]:
-    """The container, without probes, of the router that pairs the pods of `group`: KV cache stays in a group.
+def router_template(resource: DisaggregatedInference, group: int) -> dict[str, Any]:
+    """The pod template of the router that pairs the pods of `group`, without labels and the user's overlay.
 
     Raises:
-        ValueError: The resource has no router.
+        ValueError: The resource has no router, or one that cannot be started as the resource asks for it.
     """
-    router = resource.spec.router
     kind = router_kind(resource.spec)
-    image = router.image or (VLLM_ROUTER_IMAGE if kind is RouterKind.VLLM_ROUTER else None)
-    if image is None or kind is RouterKind.NONE:
-        raise ValueError(f"router.image: required when router.kind is {kind}")
-    start: dict[str, Any]
-    if kind is RouterKind.VLLM_ROUTER:
-        start = {"command": ["vllm-router"], "args": ["--vllm-pd-disaggregation", "--kv-connector=nixl"]}
-        # Its default of 60 s would send requests to a dead pod for a minute.
-        start["args"].append("--health-check-interval-secs=5")
-    else:
-        # smg's image starts smg itself.
-        start = {"args": ["--pd-disaggregation"]}
-    start["args"] += [
-        "--host=0.0.0.0",
-        f"--port={ROUTER_PORT}",
-        "--prometheus-host=0.0.0.0",
-        f"--prometheus-port={METRICS_PORT}",
-        "--service-discovery",
-        f"--service-discovery-namespace={resource.metadata.namespace}",
-        f"--service-discovery-port={HTTP_PORT}",
-        "--prefill-selector",
-        *_selector(resource, Workload(RoleName.PREFILL, group)),
-        "--decode-selector",
-        *_selector(resource, Workload(RoleName.DECODE, group)),
-        *router.args,
-    ]
-    return {
+    if kind is RouterKind.NONE:
+        raise ValueError("router.kind: there is no router when it is none")
+    made = _ROUTERS[kind](resource, group)
+    container: dict[str, Any] = {
         "name": "router",
-        "image": image,
-        **start,
+        "image": made.image,
+        **({"command": made.command} if made.command is not None else {}),
+        "args": [*made.args, *resource.spec.router.args],
         "ports": [
-            {"name": "http", "containerPort": ROUTER_PORT, "protocol": "TCP"},
-            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+            {"name": name, "containerPort": port, "protocol": "TCP"}
+            for name, port in ({"http": ROUTER_PORT} | made.ports).items()
         ],
+        **probes(made.health, startup_seconds=made.startup_seconds),
+        # Clients need a while to learn that it goes.
+        "lifecycle": {"preStop": {"sleep": {"seconds": ENDPOINT_REMOVAL_SECONDS}}},
     }
-
-
-def _selector(resource: DisaggregatedInference, workload: Workload) -> list[str]:
-    labels = selector_labels(resource.metadata.name, workload)
-    return [f"{key}={value}" for key, value in labels.items()]
+    if resources := resources_block(resource.spec.router.resources, {}):
+        container["resources"] = resources
+    pod: dict[str, Any] = {
+        "serviceAccountName": child_name(resource.metadata.name, RoleName.ROUTER),
+        "enableServiceLinks": False,
+        # Answers pass through it for as long as decode writes them.
+        "terminationGracePeriodSeconds": ENDPOINT_REMOVAL_SECONDS + DECODE_DRAIN_SECONDS + EXIT_SECONDS,
+        "containers": [container],
+    }
+    if not made.watches_pods:
+        pod["automountServiceAccountToken"] = False
+    if made.config_file is None:
+        return {"metadata": {}, "spec": pod}
+    volume = annotation_file(
+        "router-config", ROUTER_FILE_ANNOTATION, folder=FILES_PATH, name=made.config_file.name
+    )
+    container["volumeMounts"] = [volume.mount()]
+    pod["volumes"] = sources([volume])
+    return {"metadata": {"annotations": {ROUTER_FILE_ANNOTATION: made.config_file.text}}, "spec": pod}

@@ -8,7 +8,7 @@ from disagg.api.names import RoleName, selector_labels
 from disagg.api.resource import DisaggregatedInference
 from disagg.build.engines.engine import HTTP_PORT
 from disagg.build.metadata import child
-from disagg.build.router import ROUTER_PORT
+from disagg.build.routers.router import ROUTER_PORT
 
 
 def service(resource: DisaggregatedInference, role: RoleName) -> dict[str, Any]:

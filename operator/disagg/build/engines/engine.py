@@ -101,6 +101,8 @@ class EnginePod:
         config_file: Configuration file, where the engine reads one.
         volumes: Volumes besides those of the model and of shared memory.
         shared_memory: Size limit of /dev/shm; empty for none, None to leave the container's own 64 MiB.
+        linger_seconds: How long it stays as it is, with routers sending nothing any more, before it is told to stop: for an
+            engine that ends while the other role still reads its KV cache.
         drain_seconds: How long it goes on with the requests that it has when it is told to stop.
         memory: Bytes of CPU memory that come on top of what the user requests.
         annotations: Annotations of the pod.
@@ -117,6 +119,7 @@ class EnginePod:
     config_file: ConfigFile | None = None
     volumes: list[Volume] = field(default_factory=list)
     shared_memory: str | None = None
+    linger_seconds: int = 0
     drain_seconds: int = 15
     memory: int = 0
     annotations: dict[str, str] = field(default_factory=dict)
