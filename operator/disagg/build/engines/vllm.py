@@ -31,6 +31,7 @@ from disagg.build.engines.vllm_connectors import Pod, combined, wiring
 from disagg.build.engines.vllm_offload import offloading
 from disagg.build.engines.vllm_releases import (
     ATTENTION_FLAG,
+    DRAINS_BLOCKS,
     HYBRID_BY_SWITCH,
     HYBRID_WITHOUT_EVENTS,
     NVFP4_CACHE,
@@ -95,7 +96,7 @@ def engine_pod(spec: Spec, role: RoleName, image: str, transfer: Transfer, model
     )
     wired, tiers = wiring(pod, transfer), offloading(pod, transfer)
     config = wired.config if tiers.config is None else combined(pod, transfer, wired.config, tiers.config)
-    drain = drain_seconds(spec, role, wired.lease)
+    linger, drain = _stopping(pod, drain_seconds(spec, role, wired.lease), wired.lease)
     return EnginePod(
         # The image's entry point differs between releases; this one works in all of them.
         command=["vllm", "serve"],
@@ -112,6 +113,7 @@ def engine_pod(spec: Spec, role: RoleName, image: str, transfer: Transfer, model
         config_file=wired.config_file,
         volumes=tiers.volumes,
         shared_memory="",
+        linger_seconds=linger,
         drain_seconds=drain,
         memory=tiers.memory,
         annotations=wired.annotations,
@@ -193,6 +195,23 @@ def _server_args(found: Release, drain: int) -> list[str]:
     return args
 
 
+def _stopping(pod: Pod, total: int, lease: int) -> tuple[int, int]:
+    """How long the pod stays as it is, and how long it drains after that.
+
+    Args:
+        pod: The pod.
+        total: How long it goes on with the requests that it has.
+        lease: How long decode may pull KV cache from prefill.
+    """
+    if pod.release not in SHUTDOWN_TIMEOUT:
+        # It aborts everything as soon as it is told to stop.
+        return total, 0
+    if pod.role is RoleName.PREFILL and pod.release not in DRAINS_BLOCKS:
+        linger = min(lease, total)
+        return linger, total - linger
+    return 0, total
+
+
 def _environment(spec: Spec, pod: Pod) -> list[dict[str, Any]]:
     env = [
         # What vLLM would find by itself may be another address of the node (ray#60817).
@@ -225,7 +244,9 @@ right to write, and which is gone with the container."""
 def _notes(spec: Spec, found: Release) -> list[str]:
     told = []
     if found not in SHUTDOWN_TIMEOUT:
-        told.append("vLLM before 0.18 does not drain: requests that still run when a pod is stopped fail")
+        told.append(
+            "vLLM before 0.18 cannot drain: a pod that is stopped stays for all of its drain time, idle or not"
+        )
     if spec.engine.kv_cache_dtype is KVCacheDtype.NVFP4 and found not in NVFP4_CACHE:
         told.append("vLLM before 0.20 has no KV cache of nvfp4 and will not start: use fp8")
     return told

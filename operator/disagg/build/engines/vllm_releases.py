@@ -39,6 +39,9 @@ QUIET_ENDPOINTS = Span(first=(0, 16))
 """`--disable-access-log-for-endpoints`. Before, the access log is there or not as a whole."""
 SHUTDOWN_TIMEOUT = Span(first=(0, 18))
 """`--shutdown-timeout` (vllm#34730). Before, SIGTERM ends all requests at once."""
+DRAINS_BLOCKS = Span(first=(0, 23))
+"""Draining waits for blocks that decode has yet to pull, too (`has_finished_requests` of vllm/v1/core/sched/scheduler.py).
+Before, prefill ended as soon as it had no request of its own."""
 READY_TIMEOUT = Span(first=(0, 14))
 """VLLM_ENGINE_READY_TIMEOUT_S. Before, the server waited for its engine without end."""
 
