@@ -313,7 +313,8 @@ class TestNixl:
 
 class TestStopping:
     @pytest.mark.parametrize(
-        ("release", "linger", "drain"), [("0.17", 360, 0), ("0.18", 300, 60), ("0.33", 0, 180)]
+        ("release", "linger", "drain"),
+        [("0.17", 360, 0), ("0.18", 300, 60), ("0.21", 300, 60), ("0.22", 0, 180)],
     )
     def test_vllm34730_prefill_stays_until_decode_has_pulled(
         self, release: str, linger: int, drain: int
@@ -400,6 +401,7 @@ class TestLMCache:
         settings = self.settings("prefill")
         assert settings["enable_pd"]
         assert settings["pd_role"] == "sender"
+        assert settings["save_unfull_chunk"], "the end of a prompt would not arrive"
 
     def test_decode_receives_with_ports_for_each_rank_that_are_declared(self) -> None:
         settings = self.settings("decode")

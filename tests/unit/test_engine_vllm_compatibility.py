@@ -133,7 +133,7 @@ def test_a_connector_without_hybrid_manager_turns_it_off() -> None:
 @pytest.mark.parametrize(
     ("item", "first", "last"),
     [
-        ("block size", "0.11", "0.11"),
+        ("block size", "0.11", "0.27"),
         ("cross-layer blocks", "0.16", "0.28"),
         ("hybrid KV cache manager", "0.18", "0.33"),
         ("speculative decoding", "0.28", "0.33"),

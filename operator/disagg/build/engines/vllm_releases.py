@@ -39,7 +39,7 @@ QUIET_ENDPOINTS = Span(first=(0, 16))
 """`--disable-access-log-for-endpoints`. Before, the access log is there or not as a whole."""
 SHUTDOWN_TIMEOUT = Span(first=(0, 18))
 """`--shutdown-timeout` (vllm#34730). Before, SIGTERM ends all requests at once."""
-DRAINS_BLOCKS = Span(first=(0, 23))
+DRAINS_BLOCKS = Span(first=(0, 22))
 """Draining waits for blocks that decode has yet to pull, too (`has_finished_requests` of vllm/v1/core/sched/scheduler.py).
 Before, prefill ended as soon as it had no request of its own."""
 READY_TIMEOUT = Span(first=(0, 14))
@@ -54,8 +54,9 @@ LEASE = Span(first=(0, 22))
 nothing extends."""
 PORT_PER_TENSOR_RANK = Span(last=(0, 11))
 """Each tensor-parallel rank has a side channel of its own. Later, each data-parallel rank has one."""
-SAME_BLOCK_SIZE = Span(last=(0, 11))
-"""Both ends have to have the same block size. Later, decode's may be a multiple of prefill's."""
+SAME_BLOCK_SIZE = Span(last=(0, 27))
+"""Both ends have to have the same block size: in 0.11 always, later with the hybrid KV cache manager, for models that need it.
+Since 0.28 decode's may be a multiple of prefill's with any model."""
 HANDSHAKE = Span(first=(0, 13))
 """The two ends compare a hash (`compute_nixl_compatibility_hash`) and refuse each other if it differs."""
 CROSS_LAYERS = Span(first=(0, 16), last=(0, 28))
