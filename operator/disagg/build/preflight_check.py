@@ -60,7 +60,7 @@ def rdma(sys_folder: Path, dev_folder: Path, *, driver: str | None, device_files
         yield f"no RDMA device has driver {driver}, there is {found}: set kvTransfer.fabric to that of the nodes"
         return
     ports = [port for device in devices for port in sorted((cards / device / "ports").glob("*"))]
-    unusable = [f"{port.parts[-3]} port {port.name} {fault}" for port in ports if (fault := port_fault(port))]
+    unusable = [f"{port.parts[-3]} port {port.name} {why}" for port in ports if (why := port_fault(port))]
     if len(unusable) == len(ports):
         yield (
             f"no port of an RDMA device is usable: {listed(unusable)}. One that is down or has no LID is a matter of the node's"
