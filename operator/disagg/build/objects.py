@@ -8,7 +8,7 @@ from typing import Any
 
 from disagg.api.names import ENGINE_ROLES, GROUP_LABEL, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
-from disagg.build import autoscaler, deployment, pod_group, rbac, service
+from disagg.build import autoscaler, deployment, pod_group, rbac, router, service
 from disagg.build.placement import placed
 from disagg.build.pod_group import POD_GROUP_KIND
 from disagg.build.pod_template import pod_templates, wanted_roles
@@ -74,6 +74,12 @@ def build(resource: DisaggregatedInference, decisions: Decisions) -> list[Object
     if RoleName.ROUTER in roles:
         objects += rbac.pod_discovery(resource)
     objects += [service.service(resource, role) for role in roles]
+    if router.finds_pods_by_name(resource.spec):
+        objects += [
+            service.group_service(resource, Workload(role, group))
+            for group in range(resource.spec.groups)
+            for role in ENGINE_ROLES
+        ]
     # Before the pods that name it.
     objects += [
         pod_group.pod_group(resource, group, decision.placement, decision.min_count)

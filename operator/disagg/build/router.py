@@ -37,6 +37,11 @@ def router_kind(spec: Spec) -> RouterKind:
     return spec.router.kind or _OF_ENGINE[spec.engine.kind]
 
 
+def finds_pods_by_name(spec: Spec) -> bool:
+    """Whether the router reaches the pods of each group by a Service, rather than watching them."""
+    return router_kind(spec) is RouterKind.TRTLLM
+
+
 def router_template(resource: DisaggregatedInference, group: int) -> dict[str, Any]:
     """The pod template of the router that pairs the pods of `group`, without labels and the user's overlay.
 

@@ -15,7 +15,7 @@ from disagg.api.engine import KVCacheDtype
 from disagg.api.kv_transfer import Connector
 from disagg.api.names import RoleName
 from disagg.api.spec import Spec
-from disagg.build.engines.trtllm_releases import TRANSFER_TIMEOUT
+from disagg.build.engines.trtllm_releases import BLOCK_SIZE, TRANSFER_TIMEOUT
 from disagg.build.engines.version import Release
 from disagg.build.transfer import Transfer
 
@@ -101,7 +101,7 @@ def _own(
     parallelism = getattr(spec, role).parallelism
     values: dict[str, Any] = {
         "cache_transceiver_config": dict(_transceiver(release, transfer)),
-        "kv_cache_config": dict(_cache(spec, host_cache_bytes)),
+        "kv_cache_config": dict(_cache(spec, release, host_cache_bytes)),
         # Without the first there is no metrics endpoint, without the second it has no gauges.
         "return_perf_metrics": True,
         "enable_iter_perf_stats": True,
@@ -125,9 +125,10 @@ def _transceiver(release: Release, transfer: Transfer) -> Iterator[tuple[str, An
         yield "kv_transfer_timeout_ms", transfer.lease(heartbeats=False) * 1000
 
 
-def _cache(spec: Spec, host_cache_bytes: int) -> Iterator[tuple[str, Any]]:
+def _cache(spec: Spec, release: Release, host_cache_bytes: int) -> Iterator[tuple[str, Any]]:
     yield "enable_block_reuse", True
-    yield "tokens_per_block", spec.engine.block_size or TOKENS_PER_BLOCK
+    if spec.engine.block_size is not None or release >= BLOCK_SIZE:
+        yield "tokens_per_block", spec.engine.block_size or TOKENS_PER_BLOCK
     yield "dtype", _DTYPES.get(spec.engine.kv_cache_dtype or KVCacheDtype.AUTO, "auto")
     if host_cache_bytes:
         yield "host_cache_size", host_cache_bytes

@@ -18,6 +18,8 @@ SERVED_NAME: Release = (1, 3)
 """`--served_model_name`. Before, the model's name is its name on the hub, or the last folder of its path."""
 TRANSFER_TIMEOUT: Release = (1, 2)
 """`cache_transceiver_config.kv_transfer_timeout_ms`. Before, KV cache that nobody pulls is kept for ever (TRT-LLM#7575)."""
+BLOCK_SIZE: Release = (1, 2)
+"""`kv_cache_config.tokens_per_block` is known for certain. The file of 1.0 does not have it."""
 MOONCAKE: Release = (1, 2)
 """MOONCAKE as `cache_transceiver_config.backend` (TRT-LLM#8309)."""
 NIXL_BACKENDS: Release = (1, 2)

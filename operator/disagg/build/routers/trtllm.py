@@ -1,6 +1,6 @@
 """TensorRT-LLM's own orchestrator, `trtllm-serve disaggregated`, in the engine's image.
 
-It has one address for each role: the role's headless Service. Whichever context server computes a prompt tells in its answer
+It has one address for each role: the headless Service of the role's pods in its group. Whichever context server computes a prompt tells in its answer
 where its KV cache is, so the next request may go to any. The orchestrator closes a connection soon after it was used, and its
 HTTP client (aiohttp) takes the addresses of a name in turns and looks them up again after ten seconds. Pods that come and go are
 followed by that much later, and a connection that a pod refuses goes to the next address.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from disagg.api import plain_yaml
-from disagg.api.names import RoleName, child_name
+from disagg.api.names import RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.spec import Spec
 from disagg.build.engine_template import STARTUP_SECONDS
@@ -37,16 +37,8 @@ KEEP_ALIVE_SECONDS = 120
 
 
 def router_pod(resource: DisaggregatedInference, group: int) -> RouterPod:
-    """The router that pairs the pods of `group`.
-
-    Raises:
-        ValueError: There are several groups, whose pods a role's Service does not tell apart.
-    """
+    """The router that pairs the pods of `group`."""
     spec = resource.spec
-    if spec.groups > 1 or group:
-        raise ValueError(
-            "groups: must be 1 when router.kind is trtllm: it would pair pods of different groups"
-        )
     return RouterPod(
         image=spec.router.image or spec.engine.image,
         command=["trtllm-serve"],
@@ -57,7 +49,7 @@ def router_pod(resource: DisaggregatedInference, group: int) -> RouterPod:
             f"--server_start_timeout={WAIT_SECONDS}",
             f"--request_timeout={REQUEST_SECONDS}",
         ],
-        config_file=ConfigFile(CONFIG_FILE, plain_yaml.dump([_config(resource)])),
+        config_file=ConfigFile(CONFIG_FILE, plain_yaml.dump([_config(resource, group)])),
         startup_seconds=WAIT_SECONDS + 60,
         watches_pods=False,
     )
@@ -73,14 +65,22 @@ def read_of_engine(spec: Spec) -> dict[str, Any]:
     return fields
 
 
-def _config(resource: DisaggregatedInference) -> dict[str, Any]:
+def group_service_name(resource: str, workload: Workload) -> str:
+    """Name of the Service of an engine role in one group.
+
+    It has a number in the first group, too: without one it is the Service with the role's pods of all groups.
+    """
+    return f"{resource}-{workload.role}-{workload.group}"
+
+
+def _config(resource: DisaggregatedInference, group: int) -> dict[str, Any]:
     spec = resource.spec
     config: dict[str, Any] = {
         "hostname": "0.0.0.0",  # noqa: S104 - a Service must reach it
         "port": ROUTER_PORT,
         "backend": "pytorch",
-        "context_servers": _servers(resource, RoleName.PREFILL),
-        "generation_servers": _servers(resource, RoleName.DECODE),
+        "context_servers": _servers(resource, Workload(RoleName.PREFILL, group)),
+        "generation_servers": _servers(resource, Workload(RoleName.DECODE, group)),
     }
     image = spec.router.image or spec.engine.image
     version = spec.engine.version if spec.router.image is None else None
@@ -91,5 +91,6 @@ def _config(resource: DisaggregatedInference) -> dict[str, Any]:
     return config
 
 
-def _servers(resource: DisaggregatedInference, role: RoleName) -> dict[str, Any]:
-    return {"num_instances": 1, "urls": [f"{child_name(resource.metadata.name, role)}:{HTTP_PORT}"]}
+def _servers(resource: DisaggregatedInference, workload: Workload) -> dict[str, Any]:
+    host = group_service_name(resource.metadata.name, workload)
+    return {"num_instances": 1, "urls": [f"{host}:{HTTP_PORT}"]}
