@@ -18,7 +18,7 @@ from e2e.cluster import Cluster, Options
 from e2e.operator_process import OperatorProcess
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "charts/disagg/README.md"]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "charts/disagg/README.md"]
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -81,12 +81,32 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "how many devices a claim holds is said in its template",
     ),
     "DRANET without a claim": (rdma(fabric="gke-dranet"), "set kvTransfer.rdma.resourceClaimTemplate"),
+    "EFA's device without its settings": (
+        {"kvTransfer": {"transport": "rdma", "rdma": {"resource": "vpc.amazonaws.com/efa"}}},
+        "set kvTransfer.fabric to efa",
+    ),
+    "a count that has no effect": (
+        rdma(fabric="gke", rdma={"count": 4}),
+        "rdma.count has no effect on fabric gke",
+    ),
+    "privileges that no fabric needs": (
+        rdma(rdma={"allowPrivileged": True}),
+        "rdma.allowPrivileged is for fabric efa",
+    ),
+    "EFA within a host": (
+        rdma(fabric="efa") | {"topologyConstraint": {"packDomain": "host"}},
+        "fabric efa carries no KV cache within a node",
+    ),
     # Connectors
     "lmcache in SGLang": (SGLANG | transfer(connector="lmcache"), "connector lmcache is for engine vllm"),
     "lmcache in TensorRT-LLM": (TRTLLM | transfer(connector="lmcache"), "with trtllm use nixl or mooncake"),
     "lmcache with a router": (
         transfer(connector="lmcache"),
         "no router that the operator knows pairs pods by",
+    ),
+    "lmcache with data parallelism": (
+        parallel("decode", data=2) | transfer(connector="lmcache") | {"router": {"kind": "none"}},
+        "decode.parallelism.data must be 1 with kvTransfer.connector lmcache",
     ),
     "uccl in SGLang": (SGLANG | transfer(backend="uccl"), "kvTransfer.backend uccl is for engine vllm"),
     # Offload
@@ -97,6 +117,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "offload of a custom engine": (
         CUSTOM | transfer(offload={"cpu": "1Gi"}),
         "with engine.kind custom use args",
+    ),
+    "offload beside lmcache": (
+        transfer(connector="lmcache", offload={"cpu": "1Gi"}) | {"router": {"kind": "none"}},
+        "kvTransfer.offload is not for connector lmcache",
+    ),
+    "a disk that is full some day": (
+        transfer(offload={"cpu": "1Gi", "disk": {"size": "1Ti"}}),
+        "kvTransfer.offload.disk.storageClass is required with engine vllm",
     ),
     # Accelerators
     "two accelerators": (
@@ -118,6 +146,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "prefill that leaves before the lease that was set": (
         {"prefill": {"drainSeconds": 120}} | transfer(leaseSeconds=300),
+        "prefill.drainSeconds (120) must be at least kvTransfer.leaseSeconds (300)",
+    ),
+    "prefill that leaves before Mooncake's lease": (
+        {"prefill": {"drainSeconds": 120}} | transfer(connector="mooncake"),
         "prefill.drainSeconds (120) must be at least kvTransfer.leaseSeconds (300)",
     ),
     # Routers
@@ -165,7 +197,27 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "fp8_e5m2 in TensorRT-LLM": (
         {"engine": TRTLLM["engine"] | {"kvCacheDtype": "fp8_e5m2"}},
-        "TensorRT-LLM has no KV cache of fp8_e5m2",
+        "kvCacheDtype fp8_e5m2 is none of TensorRT-LLM: use auto, fp8 or nvfp4",
+    ),
+    "a block of 48 tokens in TensorRT-LLM": (
+        {"engine": TRTLLM["engine"] | {"blockSize": 48}},
+        "blockSize (48) must be a power of two above 1",
+    ),
+    "adapters in TensorRT-LLM": (
+        TRTLLM | {"model": {"lora": {"adapters": [{"name": "a", "uri": "/a"}]}}},
+        "use engine.config.lora_config",
+    ),
+    "tiers of TensorRT-LLM": (
+        TRTLLM | transfer(offload={"cpu": "1Gi", "disk": {"size": "1Ti"}}),
+        "kvTransfer.offload of engine trtllm has CPU memory alone",
+    ),
+    "TensorRT-LLM that computes again": (
+        TRTLLM | transfer(loadFailurePolicy="recompute"),
+        "kvTransfer.loadFailurePolicy of engine trtllm is fail",
+    ),
+    "prefill of TensorRT-LLM that leaves before its lease": (
+        TRTLLM | {"prefill": {"drainSeconds": 120}},
+        "prefill.drainSeconds (120) must be at least kvTransfer.leaseSeconds (300)",
     ),
 }
 
@@ -201,7 +253,13 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a model in an OCI image": {"model": {"uri": "oci://example.com/models/llama:1", "path": "weights"}},
     "offline with a cache": {"model": {"cache": {"claim": "hub"}, "offline": True, "revision": "main"}},
     "adapters": {"model": {"lora": {"adapters": [{"name": "sql", "uri": "hf://org/sql"}], "maxRank": 64}}},
-    "tiers": transfer(offload={"cpu": "64Gi", "disk": {"size": "1Ti"}, "sharedFileSystem": {"claim": "kv"}}),
+    "tiers": transfer(
+        offload={
+            "cpu": "64Gi",
+            "disk": {"size": "1Ti", "storageClass": "nvme"},
+            "sharedFileSystem": {"claim": "kv"},
+        }
+    ),
 }
 
 

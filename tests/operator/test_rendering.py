@@ -40,8 +40,9 @@ def submit(rest: Rest, obj: Object) -> None:
 
 
 @settings(
-    max_examples=60,
+    max_examples=80,
     deadline=None,
+    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(strategies.raws())

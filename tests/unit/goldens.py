@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
+import hashlib
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from disagg.api.names import RoleName
-from disagg.api.resource import DisaggregatedInference
+from disagg.api.resource import DisaggregatedInference, parse
 from disagg.api.topology_constraint import PackMode
 from disagg.build.placement import placed
 from disagg.build.pod_template import RENDER_REVISION, pod_templates
+from disagg.build.preflight import SCRIPT
 from disagg.decide.decisions import GroupDecision, Mechanism, Placement
 from tests.unit.resources import SMG, resource
 
@@ -85,6 +88,44 @@ EXAMPLES: dict[str, DisaggregatedInference] = {
     ),
 }
 
+_TRANSPORTS: dict[str, dict[str, Any]] = {
+    "tcp": {"transport": "tcp"},
+    "mooncake-tcp": {"transport": "tcp", "connector": "mooncake"},
+    "infiniband": {"transport": "rdma", "fabric": "infiniband"},
+    "mooncake-roce": {"transport": "rdma", "fabric": "roce", "connector": "mooncake"},
+    "roce": {"transport": "rdma", "fabric": "roce"},
+    "efa": {"transport": "rdma", "fabric": "efa"},
+    "gke": {"transport": "rdma", "fabric": "gke"},
+    "gke-dranet": {"transport": "rdma", "fabric": "gke-dranet", "rdma": {"resourceClaimTemplate": "gpu-nic"}},
+    "oci": {"transport": "rdma", "fabric": "oci"},
+    "aks": {"transport": "rdma", "fabric": "aks"},
+}
+_ENGINES: dict[str, dict[str, Any]] = {
+    "vllm": {"engine": {"image": "vllm/vllm-openai:v0.33.0"}},
+    "vllm-0.18": {"engine": {"image": "vllm/vllm-openai:v0.18.0"}},
+    "sglang": {
+        "engine": {"kind": "sglang", "image": "lmsysorg/sglang:v0.5.23"},
+        "router": {"kind": "smg", "image": "smg:1.13.0"},
+    },
+    "trtllm": {"engine": {"kind": "trtllm", "image": "nvcr.io/nvidia/tensorrt-llm/release:1.2.0"}},
+}
+_PAIR: dict[str, Any] = {
+    "model": {"uri": "hf://openai/gpt-oss-120b"},
+    "prefill": {"resources": {"requests": {"cpu": "8", "memory": "16Gi"}}},
+    "decode": {"parallelism": {"tensor": 4}, "resources": {"requests": {"cpu": "16", "memory": "64Gi"}}},
+}
+"""Prefill pods of one GPU and decode pods of four, as in llm-d's guide to prefill/decode disaggregation."""
+
+EXAMPLES |= {
+    f"{engine}-{transport}": resource(**_PAIR, **_ENGINES[engine], kvTransfer=_TRANSPORTS[transport])
+    for engine in _ENGINES
+    for transport in _TRANSPORTS
+}
+EXAMPLES |= {
+    f"example-{file.stem}": parse(yaml.safe_load(file.read_text()))
+    for file in sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+}
+
 PLACEMENTS: dict[str, Placement] = {
     "packed": Placement(
         key="example.com/rack",
@@ -115,8 +156,20 @@ def rendered(name: str) -> dict[str, Any]:
     templates = placed(example, pod_templates(example), groups)
     return {
         "inputs": {str(role): template.inputs for role, template in templates.items()},
-        "templates": {str(role): template.body for role, template in templates.items()},
+        "templates": {str(role): _readable(template.body) for role, template in templates.items()},
     }
+
+
+def _readable(body: dict[str, Any]) -> dict[str, Any]:
+    """A pod template with a hash in place of the script of the preflight check."""
+    readable = deepcopy(body)
+    for container in readable["spec"].get("initContainers", []):
+        digest = hashlib.sha256(SCRIPT.encode()).hexdigest()
+        container["command"] = [
+            f"preflight_check.py {digest}" if word == SCRIPT else word
+            for word in container.get("command", [])
+        ]
+    return readable
 
 
 class _Dumper(yaml.SafeDumper):

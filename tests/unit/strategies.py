@@ -40,7 +40,8 @@ def _variables() -> SearchStrategy[list[dict[str, Any]]]:
     return st.lists(variable, max_size=3, unique_by=lambda item: item["name"])
 
 
-_RESOURCES = block(requests=_QUANTITY_MAPS, limits=_QUANTITY_MAPS)
+# Not both: a request above its limit is refused, and that is the API server's to say.
+_RESOURCES = block(None, requests=_QUANTITY_MAPS) | block(None, limits=_QUANTITY_MAPS)
 
 
 @st.composite
@@ -89,7 +90,7 @@ def _routers(kinds: list[str]) -> SearchStrategy[dict[str, Any]]:
         lambda kind: (
             block({"kind": st.just(kind)} | image, **rest)
             if kind == "smg"
-            else block(None, kind=st.just(kind), **image, **rest)
+            else block({"kind": st.just(kind)}, **image, **rest)
         )
     )
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 _CLAIMS = st.sampled_from(["models", "kv.cache"])
-_DEVICES = st.sampled_from(["rdma/ib", "vpc.amazonaws.com/efa", "rdma/hca_shared_devices_a"])
+_DEVICES = st.sampled_from(["rdma/ib", "rdma/roce_gdr", "rdma/hca_shared_devices_a"])
 _FABRICS = ["infiniband", "roce", "efa", "gke", "gke-dranet", "oci", "aks"]
 _CONNECTORS = {"vllm": ["nixl", "mooncake"], "sglang": ["nixl", "mooncake"], "trtllm": ["nixl", "mooncake"]}
 
@@ -88,24 +88,26 @@ def transfers(draw: DrawFn, kind: str) -> dict[str, Any]:
             device if fabric in (None, "gke-dranet") else {},
             annotations=st.just({"networks": "rdma"}),
             capabilities=st.just(["IPC_LOCK", "SYS_RESOURCE"]),
-            allowPrivileged=st.booleans(),
+            allowPrivileged=st.sampled_from([True, False] if fabric == "efa" else [False]),
         )
         if fabric is not None:
             found["fabric"] = fabric
         if fabric in (None, "gke-dranet") or draw(st.booleans()):
             found["rdma"] = draw(overrides)
     if kind != "custom":
+        folders: dict[str, SearchStrategy[Any]] = {
+            "disk": block({"size": st.just("1Ti"), "storageClass": st.just("nvme")}),
+            "sharedFileSystem": block({"claim": _CLAIMS}),
+        }
         tiers = block(
-            {"cpu": st.sampled_from(["8Gi", "64Gi", "1000000000"])},
-            disk=block({"size": st.just("1Ti")}, storageClass=st.just("nvme")),
-            sharedFileSystem=block({"claim": _CLAIMS}),
+            {"cpu": st.sampled_from(["8Gi", "64Gi", "1000000000"])}, **({} if kind == "trtllm" else folders)
         )
         found |= draw(block(None, offload=tiers))
     return found | draw(
         block(
             None,
             bandwidthGbps=st.integers(1, 800),
-            loadFailurePolicy=st.sampled_from(["fail", "recompute"]),
+            loadFailurePolicy=st.sampled_from(["fail", *(["recompute"] if kind != "trtllm" else [])]),
             preflight=st.booleans(),
         )
     )
@@ -115,7 +117,7 @@ def engines(kind: str, args: SearchStrategy[list[str]], env: SearchStrategy[list
     """An engine of `kind`."""
     known: dict[str, SearchStrategy[Any]] = {}
     if kind != "custom":
-        dtypes = ["auto", "bfloat16", "fp8"]
+        dtypes = ["auto", "fp8", *(["bfloat16"] if kind != "trtllm" else [])]
         known = {
             "version": st.sampled_from(["0.33.0", "v0.11"] if kind == "vllm" else ["1.2.0"]),
             "kvCacheDtype": st.sampled_from(dtypes),

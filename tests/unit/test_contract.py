@@ -117,6 +117,15 @@ def test_a_breach_of_one_role_is_none_of_the_other() -> None:
     assert found("decode", prefill={"args": ["--port=9000"]}) == []
 
 
+@pytest.mark.parametrize("transports", ["rc,cuda_copy,tcp", "all"])
+def test_tcp_beside_rdma_is_told(transports: str) -> None:
+    rdma = {"transport": "rdma", "fabric": "infiniband"}
+    variable = {"name": "UCX_TLS", "value": transports}
+    (text,) = found(kvTransfer=rdma, prefill={"env": [variable]})
+    assert text.startswith("prefill: UCX_TLS allows tcp: ")
+    assert found(prefill={"env": [variable]}) == []
+
+
 def test_of_a_custom_engine_only_the_port_is_expected() -> None:
     custom = {"kind": "custom"}
     assert found(engine=custom | {"args": ["anything"]}) == []

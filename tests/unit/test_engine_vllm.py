@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from disagg.api.names import RoleName
-from disagg.build.engine_template import STARTUP_SECONDS, parts
+from disagg.build.engine_template import parts
 from disagg.build.engines import vllm
-from disagg.build.engines.engine import EnginePod, PairProtocol
+from disagg.build.engines.engine import STARTUP_SECONDS, EnginePod, PairProtocol
 from disagg.build.engines.vllm_releases import Span, known
 from disagg.build.transfer import resolve
 from tests.unit.resources import container, overlaid, resource, template

@@ -54,9 +54,16 @@ class Engine(Block):
             " with engine.kind custom use args'",
         ),
         cel(
-            "!(self.kind == 'trtllm' && has(self.kvCacheDtype) && self.kvCacheDtype == 'fp8_e5m2')",
-            "'TensorRT-LLM has no KV cache of fp8_e5m2: use fp8'",
+            "self.kind != 'trtllm' || !has(self.kvCacheDtype)"
+            " || self.kvCacheDtype in ['auto', 'fp8', 'fp8_e4m3', 'nvfp4']",
+            "'kvCacheDtype ' + self.kvCacheDtype + ' is none of TensorRT-LLM: use auto, fp8 or nvfp4'",
             field=".kvCacheDtype",
+        ),
+        cel(
+            "self.kind != 'trtllm' || !has(self.blockSize)"
+            " || self.blockSize in [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]",
+            "'blockSize (%d) must be a power of two above 1 with TensorRT-LLM'.format([self.blockSize])",
+            field=".blockSize",
         ),
     )
 

@@ -146,6 +146,24 @@ class KVTransfer(Block):
             "'fabric and rdma are for transport rdma: remove them, or set kvTransfer.transport to rdma'",
         ),
         cel(
+            "!(has(self.rdma) && has(self.rdma.resource) && self.rdma.resource == 'vpc.amazonaws.com/efa')"
+            " || has(self.fabric) && self.fabric == 'efa'",
+            "'vpc.amazonaws.com/efa is the device of fabric efa, whose settings it needs: set kvTransfer.fabric to efa'",
+            field=".rdma",
+        ),
+        cel(
+            "!(has(self.rdma) && has(self.rdma.count)) || has(self.rdma.resource)"
+            " || !has(self.fabric) || !(self.fabric in ['gke', 'gke-dranet'])",
+            "'rdma.count has no effect on fabric ' + self.fabric + ', which gives devices by annotation or claim: remove it'",
+            field=".rdma",
+        ),
+        cel(
+            "!(has(self.rdma) && has(self.rdma.allowPrivileged) && self.rdma.allowPrivileged)"
+            " || has(self.fabric) && self.fabric == 'efa'",
+            "'rdma.allowPrivileged is for fabric efa, the only one that may need it: remove it'",
+            field=".rdma",
+        ),
+        cel(
             "!has(self.backend) || self.connector == 'nixl'",
             "'backend is what NIXL moves bytes with: remove it, or set kvTransfer.connector to nixl'",
             field=".backend",
@@ -183,4 +201,5 @@ class KVTransfer(Block):
     offload: Offload | None = None
     """Tiers that keep KV cache which the accelerator has no room for."""
     preflight: bool | None = None
-    """Check devices, memory lock limit and model before the engine starts. Default: true for rdma."""
+    """Check devices, memory lock limit and model before the engine starts. Default: true for
+    rdma, where the operator knows the engine: the check is run by the Python of its image."""

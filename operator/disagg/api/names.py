@@ -32,6 +32,9 @@ TEMPLATE_INPUTS = f"{GROUP}/template-inputs"
 KV_COMPATIBILITY_LABEL = f"{GROUP}/kv-compatibility"
 """Label of a prefill or decode pod: hash over what it shares with those that it can exchange KV cache with."""
 
+ENGINE_VERSION = f"{GROUP}/engine-version"
+"""Annotation of a pod: engine.version, where the user has said it, since the image's tag does not tell."""
+
 PLACEMENT = f"{GROUP}/placement"
 """Annotation of a Deployment: where its group is packed, and how. Label of a pod: which of these it was made for."""
 DOMAIN_LABEL = f"{GROUP}/domain"

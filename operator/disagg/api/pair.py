@@ -34,7 +34,9 @@ _SAME_NODES = (
     f"({_has('prefill', 'nodeSelector')} ? {_has('decode', 'nodeSelector')} &&"
     f" self.prefill.nodeSelector == self.decode.nodeSelector : !{_has('decode', 'nodeSelector')})"
 )
-_LEASE = f"({_has('kvTransfer', 'leaseSeconds')} ? self.kvTransfer.leaseSeconds : 120)"
+# Where decode cannot extend the lease by heartbeats it is longer.
+_SLOW = f"({_TRTLLM} || {_is('mooncake', 'kvTransfer', 'connector')} || {_is('lmcache', 'kvTransfer', 'connector')})"
+_LEASE = f"({_has('kvTransfer', 'leaseSeconds')} ? self.kvTransfer.leaseSeconds : {_SLOW} ? 300 : 120)"
 
 PAIR_RULES = [
     # https://docs.vllm.ai, NixlConnector: a decode rank reads from one prefill rank, never from several.
@@ -76,6 +78,42 @@ PAIR_RULES = [
     cel(
         f"!({_CUSTOM}) || !({_has('kvTransfer', 'offload')} || {_has('model', 'lora')})",
         "'kvTransfer.offload and model.lora are for engines that the operator knows: with engine.kind custom use args'",
+    ),
+    cel(
+        f"!{_is('lmcache', 'kvTransfer', 'connector')} || !{_has('kvTransfer', 'offload')}",
+        "'kvTransfer.offload is not for connector lmcache, which keeps KV cache by itself: use nixl'",
+    ),
+    *(
+        cel(
+            f"!{_is('lmcache', 'kvTransfer', 'connector')} || {_PARALLEL.format(role=role, kind='data')} == 1",
+            f"'{role}.parallelism.data must be 1 with kvTransfer.connector lmcache: all ranks would listen on the same"
+            " ports'",
+        )
+        for role in ("prefill", "decode")
+    ),
+    cel(
+        f"!({_VLLM}) || !{_has('kvTransfer', 'offload', 'disk')} ||"
+        f" {_has('kvTransfer', 'offload', 'disk', 'storageClass')}",
+        "'kvTransfer.offload.disk.storageClass is required with engine vllm: it never deletes what it offloads, and a full"
+        " emptyDir has the pod evicted'",
+    ),
+    cel(
+        f"!({_TRTLLM}) || !{_has('model', 'lora')}",
+        "'model.lora is not for engine trtllm, whose requests name an adapter by path and not as a model:"
+        " use engine.config.lora_config'",
+    ),
+    cel(
+        f"!({_TRTLLM}) || !({_has('kvTransfer', 'offload', 'disk')}"
+        f" || {_has('kvTransfer', 'offload', 'sharedFileSystem')})",
+        "'kvTransfer.offload of engine trtllm has CPU memory alone: remove disk and sharedFileSystem'",
+    ),
+    cel(
+        f"!({_TRTLLM}) || !{_is('recompute', 'kvTransfer', 'loadFailurePolicy')}",
+        "'kvTransfer.loadFailurePolicy of engine trtllm is fail: it cannot recompute what did not arrive'",
+    ),
+    cel(
+        f"!({_is('efa', 'kvTransfer', 'fabric')} && {_is('host', 'topologyConstraint', 'packDomain')})",
+        "'fabric efa carries no KV cache within a node: use a packDomain that is wider than host'",
     ),
     # Each role would choose a backend by its own accelerator, and the handshake compares them.
     cel(

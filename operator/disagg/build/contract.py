@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from disagg.api.fields import EnvVar
+from disagg.api.kv_transfer import Transport
 from disagg.api.names import RoleName
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.roles import Role
@@ -24,7 +25,8 @@ def breaches(resource: DisaggregatedInference, role: RoleName, template: Mapping
         role: prefill or decode.
         template: The finished pod template of that role.
     """
-    engine = parts(resource.spec, role).engine
+    made = parts(resource.spec, role)
+    engine = made.engine
     container = engine_container(template)
     if not container:
         return [f"{role}.podTemplate removes the container engine"]
@@ -33,6 +35,7 @@ def breaches(resource: DisaggregatedInference, role: RoleName, template: Mapping
         *_flags(resource, role, engine, container),
         *_environment(resource, role, engine, container),
         *_ports(role, engine, container),
+        *(_transports(role, container) if made.transfer.transport is Transport.RDMA else ()),
     ]
 
 
@@ -85,6 +88,12 @@ def _ports(role: RoleName, engine: EnginePod, container: Mapping[str, Any]) -> I
     for name, port in ({"http": HTTP_PORT} | engine.ports).items():
         if present.get(port) != name:
             yield f"{role}.{_OVERLAY}.ports: port {port} ({name}) is not there, and its name is how it is found"
+
+
+def _transports(role: RoleName, container: Mapping[str, Any]) -> Iterator[str]:
+    for variable in container.get("env") or []:
+        if variable.get("name") == "UCX_TLS" and {"tcp", "all"} & set(str(variable.get("value")).split(",")):
+            yield f"{role}: UCX_TLS allows tcp: over a broken fabric KV cache would cross TCP, and nothing would tell"
 
 
 def _dump(variable: EnvVar) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from disagg.api.names import PLACEMENT, RENDER_REVISION, TEMPLATE_INPUTS, Workload, selector_labels
 from disagg.api.resource import DisaggregatedInference
-from disagg.build.engine_template import STARTUP_SECONDS
+from disagg.build.engines.engine import STARTUP_SECONDS
 from disagg.build.metadata import child
 from disagg.decide.decisions import Placement, WorkloadDecision
 

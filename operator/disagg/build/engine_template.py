@@ -7,12 +7,19 @@ from typing import Any
 
 from disagg.api.engine import EngineKind
 from disagg.api.fields import EnvVar, Resources
-from disagg.api.names import RoleName
+from disagg.api.names import ENGINE_VERSION, RoleName
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.roles import Accelerator, Role
 from disagg.api.spec import Spec
 from disagg.build.annotation_file import ENGINE_FILE_ANNOTATION, annotation_file
-from disagg.build.engines.engine import FILES_PATH, HTTP_PORT, KERNELS_PATH, EnginePod, Health
+from disagg.build.engines.engine import (
+    FILES_PATH,
+    HTTP_PORT,
+    KERNELS_PATH,
+    STARTUP_SECONDS,
+    EnginePod,
+    Health,
+)
 from disagg.build.engines.registry import ENGINES
 from disagg.build.model_files import ModelFiles, model_files
 from disagg.build.network import Network, affinity, network
@@ -21,8 +28,6 @@ from disagg.build.transfer import Transfer, resolve
 from disagg.build.volumes import Volume, claim, empty, sources
 from disagg.topology.amounts import parse
 
-STARTUP_SECONDS = 3600
-"""Time to load a model: 140 GB from network storage take a quarter of an hour, compilation as much again."""
 ENDPOINT_REMOVAL_SECONDS = 15
 """How long a terminating pod goes on serving before the engine hears of it: routers need it to stop sending."""
 EXIT_SECONDS = 30
@@ -113,6 +118,8 @@ def engine_template(resource: DisaggregatedInference, role: RoleName) -> dict[st
     if near := affinity(made.transfer, resource=resource.metadata.name, role=role):
         pod["affinity"] = near
     annotations = reach.annotations | engine.annotations
+    if spec.engine.version is not None:
+        annotations[ENGINE_VERSION] = spec.engine.version
     if engine.config_file is not None:
         annotations[ENGINE_FILE_ANNOTATION] = engine.config_file.text
     return {"metadata": {"annotations": annotations} if annotations else {}, "spec": pod}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from importlib import resources
@@ -21,7 +22,22 @@ from disagg.topology.amounts import parse
 
 CONTAINER = "preflight"
 """Name of the init container."""
-SCRIPT = resources.files("disagg.build").joinpath("preflight_check.py").read_text("utf-8")
+
+
+def _terse(source: str) -> str:
+    """Python without comments and docstrings: whoever describes a pod has to scroll past it."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
+            node.body = [
+                part
+                for part in node.body
+                if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
+            ]
+    return ast.unparse(tree)
+
+
+SCRIPT = _terse(resources.files("disagg.build").joinpath("preflight_check.py").read_text("utf-8"))
 """What it runs. The engines' images all have Python, and are on the node by then."""
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount, not a file
 LEAST_SHARED_MEMORY = 1 << 30

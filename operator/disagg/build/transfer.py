@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from disagg.api.engine import EngineKind
 from disagg.api.kv_transfer import (
     Backend,
     Connector,
@@ -86,7 +87,9 @@ def resolve(spec: Spec) -> Transfer:
         lease_seconds=wanted.lease_seconds,
         bandwidth_gbps=wanted.bandwidth_gbps or (None if rdma else TCP_GBPS),
         offload=wanted.offload or Offload(),
-        preflight=rdma if wanted.preflight is None else wanted.preflight,
+        preflight=(rdma and spec.engine.kind is not EngineKind.CUSTOM)
+        if wanted.preflight is None
+        else wanted.preflight,
     )
 
 

@@ -19,6 +19,9 @@ from disagg.build.volumes import Volume
 HTTP_PORT = 8000
 """Port of the engine's OpenAI-compatible API, its health check and its metrics."""
 
+STARTUP_SECONDS = 3600
+"""Time to load a model: 140 GB from network storage take a quarter of an hour, compilation as much again."""
+
 FILES_PATH = "/etc/disagg"
 """Folder in which the engine's container has its configuration file."""
 

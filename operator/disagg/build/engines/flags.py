@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 _NAME = re.compile(r"(--?[A-Za-z][\w-]*)(.*)", re.DOTALL)
@@ -29,13 +30,21 @@ def flags(args: Sequence[str], *names: str, aliases: Mapping[str, str] | None = 
     Returns:
         Name, as asked for -> value.
     """
+    return dict(_flags(tuple(args), names, tuple((aliases or {}).items())))
+
+
+@lru_cache(maxsize=1024)
+def _flags(
+    args: tuple[str, ...], names: tuple[str, ...], aliases: tuple[tuple[str, str], ...]
+) -> dict[str, str]:
+    """The same. The pods of a resource are read in each pass over it, and a parser takes a millisecond to make."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in names:
         dashed = _dashed(name)
         parser.add_argument(
             dashed, f"--no-{dashed[2:]}", dest=name, nargs="?", action=_Last, default=argparse.SUPPRESS
         )
-    other = {_dashed(alias): _dashed(name) for alias, name in (aliases or {}).items()}
+    other = {_dashed(alias): _dashed(name) for alias, name in aliases}
     found, _ = parser.parse_known_args([_renamed(arg, other) for arg in args])
     return {name: value for name, value in vars(found).items() if name in names}
 

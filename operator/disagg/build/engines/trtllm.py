@@ -6,6 +6,7 @@ Most of what it is told stands in a file (`trtllm_config`); what differs between
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -41,7 +42,7 @@ from disagg.build.engines.trtllm_releases import (
     known,
     notes,
 )
-from disagg.build.engines.version import Release, release
+from disagg.build.engines.version import Release, release, told
 from disagg.build.model_files import ModelFiles
 from disagg.build.offload import tiers
 from disagg.build.transfer import Transfer, drain_seconds
@@ -138,7 +139,7 @@ def compatibility(template: PodTemplateBody) -> dict[str, str]:
     cache, transceiver = (_block(config, name) for name in ("kv_cache_config", "cache_transceiver_config"))
     dtype = flags(words, "--kv_cache_dtype").get("--kv_cache_dtype", "auto")
     return {
-        "image": str(container.get("image")),
+        "release": told(template) or str(container.get("image")),
         "model": _model(words),
         "revision": str(config.get("revision", "")),
         "kv_cache_config.dtype": str(cache.get("dtype", dtype)),
@@ -172,7 +173,7 @@ def _notes(spec: Spec, image: str, assumed: Release, transfer: Transfer) -> list
     served_name, autoscaled = spec.model.served_name, spec.prefill.autoscaling or spec.decode.autoscaling
     libfabric = transfer.backend is Backend.LIBFABRIC
     offload = transfer.offload
-    told = {
+    holding = {
         "kvTransfer.connector mooncake needs TensorRT-LLM 1.2": (
             transfer.connector is Connector.MOONCAKE and assumed < MOONCAKE
         ),
@@ -204,7 +205,7 @@ def _notes(spec: Spec, image: str, assumed: Release, transfer: Transfer) -> list
             spec.engine.kv_cache_dtype is KVCacheDtype.BFLOAT16
         ),
     }
-    return [text for text, holds in told.items() if holds]
+    return [text for text, holds in holding.items() if holds]
 
 
 def _model(words: list[str]) -> str:
@@ -218,8 +219,14 @@ def _model(words: list[str]) -> str:
 def _config(template: PodTemplateBody) -> Mapping[str, Any]:
     """The configuration file of a pod template. An overlay may have made anything of it."""
     annotations = (template.get("metadata") or {}).get("annotations") or {}
+    return _parsed(annotations.get(ENGINE_FILE_ANNOTATION) or "")
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Mapping[str, Any]:
+    """The content of a file. Pods are read in each pass over a resource, and YAML takes a while."""
     try:
-        config = yaml.safe_load(annotations.get(ENGINE_FILE_ANNOTATION) or "")
+        config = yaml.safe_load(text)
     except yaml.YAMLError:
         return {}
     return config if isinstance(config, Mapping) else {}

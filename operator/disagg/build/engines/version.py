@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
+
+from disagg.api.names import ENGINE_VERSION
 
 Release = tuple[int, ...]
 """Major, minor and, where it is told, patch."""
@@ -20,6 +24,13 @@ def release(version: str | None, image: str) -> Release | None:
     """
     found = _VERSION.match(version) if version is not None else _TAG.search(image)
     return None if found is None else tuple(int(part) for part in found.groups() if part is not None)
+
+
+def told(template: Mapping[str, Any]) -> str | None:
+    """engine.version, as a finished pod template has it."""
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    found = annotations.get(ENGINE_VERSION)
+    return None if found is None else str(found)
 
 
 def note(engine: str, found: Release | None, newest: Release) -> list[str]:

@@ -18,6 +18,7 @@ from disagg.api.spec import Spec
 from disagg.build.engines.engine import (
     HTTP_PORT,
     KERNELS_PATH,
+    STARTUP_SECONDS,
     EnginePod,
     Metrics,
     PairProtocol,
@@ -57,9 +58,6 @@ METRICS: Metrics | None = Metrics(
 BLOCK_SIZE = 128
 """Tokens in a block: fewer and larger transfers than with vLLM's own 16, and a multiple of what each attention backend takes,
 also of the CPU's 32. The value of llm-d's guide for disaggregated pairs."""
-STARTUP_SECONDS = 3600
-"""How long the server waits for its engine: as long as the startup probe. vLLM's own 600 s are short for a model that comes
-over a network."""
 KEEP_ALIVE_SECONDS = 120
 """vLLM closes idle connections after 5 s. Routers keep theirs for up to 90 s and would meet a reset."""
 _PROBED = "/health,/metrics"
@@ -221,6 +219,7 @@ def _environment(spec: Spec, pod: Pod) -> list[dict[str, Any]]:
         variable("PYTHONHASHSEED", 0),
     ]
     if pod.release in READY_TIMEOUT:
+        # vLLM's own 600 s are short for a model that comes over a network: as long as the startup probe.
         env.append(variable("VLLM_ENGINE_READY_TIMEOUT_S", STARTUP_SECONDS))
     if spec.engine.attention_backend is not None and pod.release not in ATTENTION_FLAG:
         env.append(variable("VLLM_ATTENTION_BACKEND", spec.engine.attention_backend))

@@ -13,7 +13,7 @@ from typing import Any
 
 from disagg.build.engines.engine import PodTemplateBody, engine_container
 from disagg.build.engines.flags import flags
-from disagg.build.engines.version import Release, release
+from disagg.build.engines.version import Release, release, told
 from disagg.build.engines.vllm_releases import (
     ATTENTION_FLAG,
     ATTENTION_VARIABLE,
@@ -65,7 +65,8 @@ def compatibility(template: PodTemplateBody) -> dict[str, str]:
     if not container:
         return {}
     image = str(container.get("image", ""))
-    found = known(release(None, image))
+    version = told(template)
+    found = known(release(version, image))
     args, env = _arguments(container), _environment(container)
     given = flags(
         args,
@@ -85,7 +86,7 @@ def compatibility(template: PodTemplateBody) -> dict[str, str]:
     nixl = name.startswith("Nixl")
     cache = given.get("--kv-cache-dtype", _NOT_GIVEN)
     items = {
-        "vLLM": version[1] if (version := _VERSION.search(image)) else image,
+        "vLLM": version or (tag[1] if (tag := _VERSION.search(image)) else image),
         "model": _model(args, given, env),
         # Nothing compares it, and the KV cache of another revision is that of another model.
         "revision": given.get("--revision", "main"),

@@ -17,8 +17,7 @@ from disagg.api import plain_yaml
 from disagg.api.names import RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.spec import Spec
-from disagg.build.engine_template import STARTUP_SECONDS
-from disagg.build.engines.engine import FILES_PATH, HTTP_PORT, ConfigFile
+from disagg.build.engines.engine import FILES_PATH, HTTP_PORT, STARTUP_SECONDS, ConfigFile
 from disagg.build.engines.trtllm_releases import KEEP_ALIVE, known
 from disagg.build.engines.version import release
 from disagg.build.routers.router import ROUTER_PORT, RouterPod
