@@ -6,10 +6,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv test engine-flags demo bench cluster-up cluster-down generate clean toolchain
+.PHONY: help .venv test engine-flags e2e-vllm demo bench cluster-up cluster-down generate clean toolchain
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .venv: $(STAMP) ## Install Python dependencies, exactly as locked, into .venv
 
@@ -36,6 +36,10 @@ test: .venv toolchain ## Check style, types and layers, then run every test
 
 engine-flags: .venv ## Check the lists of engine flags against the releases, which are downloaded (a gigabyte, then cached)
 	DISAGG_ENGINE_FLAGS=1 $(BIN)/pytest tests/engine_flags
+
+e2e-vllm: .venv ## Run a pair on real vLLM as rendered, on CPUs: 7 GB of disk, 15 minutes, root
+	$(BIN)/python -m e2e.real_vllm
+	DISAGG_E2E_VLLM=1 $(BIN)/pytest --durations=0 tests/real_vllm
 
 demo: .venv toolchain ## Watch a 70B model come up on simulated racks; NAME=demo
 	$(BIN)/python -m e2e.demo --name $(or $(NAME),demo)
