@@ -603,6 +603,17 @@ def test_who_knows_that_a_model_needs_no_buffer_can_say_so() -> None:
     assert differ(spec(unknown, engine={"env": without})) is None
 
 
+@pytest.mark.parametrize(
+    ("version", "connector", "hangs"),
+    [("0.5.22", "nixl", True), ("0.5.23", "nixl", False), ("0.5.22", "mooncake", False)],
+)
+def test_sglang_37697_a_release_that_can_hang_on_long_prompts_says_so(
+    version: str, connector: str, hangs: bool
+) -> None:
+    wanted = of_release(version, kvTransfer={"connector": connector, "transport": "tcp"}, **tensor(4, 8))
+    assert ("can hang" in notes("decode", wanted)) is hangs
+
+
 def test_a_buffer_in_one_role_only_is_a_difference() -> None:
     one = [{"name": "SGLANG_DISAGG_STAGING_BUFFER", "value": "true"}]
     assert "staging buffer" in (differ(spec(decode={"env": one})) or "")

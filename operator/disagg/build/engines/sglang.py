@@ -109,10 +109,7 @@ def engine_pod(spec: Spec, role: RoleName, image: str, transfer: Transfer, model
     lease = transfer.lease(heartbeats=True)
     staging = not latent and _cut_anew(spec) and _can_stage(spec, transfer, release, names)
     if staging:
-        notes.append(
-            f"prefill and decode have different tensor-parallel sizes, so {sglang_kv.STAGING} is set, with which SGLang"
-            " does not start a model of latent attention (MLA): if this is one, set it to false in engine.env"
-        )
+        notes += _staging_notes(transfer, release)
     if transfer.backend is Backend.LIBFABRIC and release < since.NIXL_BACKENDS:
         notes.append(
             "SGLang before 0.5.9 has NIXL with UCX only, which does not reach EFA: use a later release"
@@ -294,6 +291,21 @@ def _can_stage(spec: Spec, transfer: Transfer, release: Release, names: tuple[st
     if transfer.connector is Connector.MOONCAKE:
         return release >= since.MOONCAKE_STAGING
     return release >= since.NIXL_STAGING and spec.prefill.parallelism.pipeline == 1
+
+
+def _staging_notes(transfer: Transfer, release: Release) -> list[str]:
+    """What a user should know of the buffer."""
+    latent = (
+        f"prefill and decode have different tensor-parallel sizes, so {sglang_kv.STAGING} is set, with which SGLang does not"
+        " start a model of latent attention (MLA): if this is one, set it to false in engine.env"
+    )
+    notes = [latent]
+    if transfer.connector is Connector.NIXL and release < since.CHUNKS_IN_ANY_ORDER:
+        notes.append(
+            "SGLang before 0.5.23 can hang on long prompts with nixl and different tensor-parallel sizes: set"
+            " kvTransfer.connector to mooncake, or the same parallelism.tensor in both roles"
+        )
+    return notes
 
 
 def _layout(spec: Spec, release: Release) -> str:

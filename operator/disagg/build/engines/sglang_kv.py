@@ -12,7 +12,7 @@ from typing import Any
 
 from disagg.build.engines.engine import Container, PodTemplateBody, engine_container
 from disagg.build.engines.flags import flags
-from disagg.build.engines.version import release
+from disagg.build.engines.version import release, told
 
 STAGING = "SGLANG_DISAGG_STAGING_BUFFER"
 """Gathers heads of KV cache into one buffer where the ends have different numbers of them."""
@@ -68,7 +68,7 @@ def compatibility(template: PodTemplateBody) -> dict[str, str]:
     )
     env = _values(container)
     found = {item: given.get(flag) for item, flag in _COMPARED.items()}
-    found["release"] = _release(str(container.get("image", "")))
+    found["release"] = _release(told(template), str(container.get("image", "")))
     found["transfer"] = _transfer(given.get("--disaggregation-transfer-backend", "mooncake"), env)
     found["staging buffer"] = "true" if _on(env.get(STAGING)) else None
     # Who sets it to false, and not just leaves it out, says that this model needs none.
@@ -94,8 +94,8 @@ _COMPARED = {
 _SIZES = ("--tp-size", "--dp-size", "--attn-dp-size", "--attn-cp-size", "--enable-dp-attention")
 
 
-def _release(image: str) -> str:
-    found = release(None, image)
+def _release(version: str | None, image: str) -> str:
+    found = release(version, image)
     return image if found is None else ".".join(map(str, found))
 
 

@@ -58,3 +58,8 @@ def started_as(version: str | None, image: str) -> tuple[Release, list[str]]:
             f"SGLang {older} is older than {oldest}: started like that, which may be more than it knows"
         ]
     return found or NEWEST, note("SGLang", found, NEWEST)
+
+
+CHUNKS_IN_ANY_ORDER: Release = (0, 5, 23)
+"""The staging buffer with nixl takes the chunks of a prompt as they come. Before, decode can wait for ever for one that came after
+the last (sglang#37697)."""
