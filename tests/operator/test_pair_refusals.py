@@ -203,6 +203,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"engine": TRTLLM["engine"] | {"blockSize": 48}},
         "blockSize (48) must be a power of two above 1",
     ),
+    "sglang sizes that do not divide": (
+        SGLANG | parallel("prefill", tensor=2) | parallel("decode", tensor=3),
+        "one of prefill.parallelism.tensor (2) and decode.parallelism.tensor (3) must be a multiple of the other",
+    ),
+    "sglang chunks that do not divide": (
+        SGLANG | parallel("prefill", data=3),
+        "prefill.parallelism.data must be a power of two with engine sglang",
+    ),
+    "SGLang that computes again": (
+        SGLANG | transfer(loadFailurePolicy="recompute"),
+        "kvTransfer.loadFailurePolicy recompute is not for engine sglang",
+    ),
     "adapters in TensorRT-LLM": (
         TRTLLM | {"model": {"lora": {"adapters": [{"name": "a", "uri": "/a"}]}}},
         "use engine.config.lora_config",

@@ -107,7 +107,9 @@ def transfers(draw: DrawFn, kind: str) -> dict[str, Any]:
         block(
             None,
             bandwidthGbps=st.integers(1, 800),
-            loadFailurePolicy=st.sampled_from(["fail", *(["recompute"] if kind != "trtllm" else [])]),
+            loadFailurePolicy=st.sampled_from(
+                ["fail", *(["recompute"] if kind in ("vllm", "custom") else [])]
+            ),
             preflight=st.booleans(),
         )
     )

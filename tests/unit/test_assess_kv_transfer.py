@@ -9,6 +9,7 @@ from disagg.api.status import ConditionType, Reason, Status
 from disagg.assess.assess import Findings, assess
 from disagg.assess.events import events
 from disagg.assess.kv_transfer import KVTransferAssessment, assess_kv_transfer, review
+from disagg.assess.problem import Problem
 from disagg.build.compatibility import incompatibility
 from disagg.decide.observed import Observed
 from tests.unit.resources import live, objects, observed, overlaid, resource
@@ -79,6 +80,19 @@ def test_roles_that_an_overlay_has_made_to_differ_are_told() -> None:
     found = judged(prefill={"podTemplate": overlay})
     assert (found.status, found.reason) == ("False", Reason.ROLES_DIFFER)
     assert "in prefill" in found.message
+
+
+def test_what_is_refused_is_told_once() -> None:
+    wanted = resource(prefill={"image": "vllm/vllm-openai:v0.20.0"})
+    why = incompatibility(wanted)
+    assert why is not None
+    problem = Problem(Reason.INCOMPATIBLE_ROLES, why)
+    before, after = (assess(wanted, observed(), found, NOW) for found in (None, problem))
+    condition = after.condition(ConditionType.KV_COMPATIBLE)
+    assert condition is not None
+    assert (condition.status, condition.reason, condition.message) == ("False", "IncompatibleRoles", why)
+    assert [event.reason for event in events(Status(), after)] == ["IncompatibleRoles"]
+    assert before.condition(ConditionType.KV_COMPATIBLE) == condition
 
 
 def test_it_is_what_runs_that_is_compared() -> None:

@@ -98,6 +98,20 @@ PAIR_RULES = [
         " emptyDir has the pod evicted'",
     ),
     cel(
+        f"!({_SGLANG}) || {_DECODE_TENSOR} % {_PREFILL_TENSOR} == 0 || {_PREFILL_TENSOR} % {_DECODE_TENSOR} == 0",
+        "'with engine sglang one of prefill.parallelism.tensor (%d) and decode.parallelism.tensor (%d) must be a multiple"
+        f" of the other'.format([{_PREFILL_TENSOR}, {_DECODE_TENSOR}])",
+    ),
+    cel(
+        f"!({_SGLANG}) || {_PARALLEL.format(role='prefill', kind='data')} in [1, 2, 4, 8, 16]",
+        "'prefill.parallelism.data must be a power of two with engine sglang, which divides a chunk of the prompt into whole"
+        " pages of the KV cache'",
+    ),
+    cel(
+        f"!({_SGLANG}) || !{_is('recompute', 'kvTransfer', 'loadFailurePolicy')}",
+        "'kvTransfer.loadFailurePolicy recompute is not for engine sglang, whose decode pods cannot compute a prompt'",
+    ),
+    cel(
         f"!({_TRTLLM}) || !{_has('model', 'lora')}",
         "'model.lora is not for engine trtllm, whose requests name an adapter by path and not as a model:"
         " use engine.config.lora_config'",

@@ -41,7 +41,9 @@ def events(previous: Status, current: Status) -> list[Event]:
         elif _became(previous, packed, "False", with_reason=True):
             found.append(Event("Warning", packed.reason, packed.message))
     transfer = current.condition(ConditionType.KV_COMPATIBLE)
-    if _became(previous, transfer, "False", with_reason=True) and transfer is not None:
+    # What stalls the resource as well has been told.
+    told = transfer is not None and stalled is not None and transfer.message == stalled.message
+    if _became(previous, transfer, "False", with_reason=True) and transfer is not None and not told:
         found.append(Event("Warning", transfer.reason, transfer.message))
     paused = current.condition(ConditionType.PAUSED)
     if _became(previous, paused, "True") and paused is not None:

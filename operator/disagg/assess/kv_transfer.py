@@ -78,6 +78,8 @@ def assess_kv_transfer(
     if resource.spec.engine.kind is EngineKind.CUSTOM:
         text = "engine.kind is custom: what its two ends must share is not known"
         return KVTransferAssessment("Unknown", Reason.ENGINE_UNKNOWN, text)
+    if of_spec.incompatibility is not None:
+        return KVTransferAssessment("False", Reason.INCOMPATIBLE_ROLES, of_spec.incompatibility)
     if (differ := _difference(resource, observed)) is not None:
         return KVTransferAssessment("False", Reason.ROLES_DIFFER, differ)
     if of_spec.breaches:
