@@ -4,17 +4,23 @@ Engines take a minute to start and gigabytes to install: `make e2e-vllm` asks fo
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
+from e2e.cluster.cluster import REPOSITORY
 from e2e.real_vllm import Installation, Network, Pod, installation, is_installed, tiny_model
 from tests.real_vllm.pair import CLAIM, MODEL, Numbers, Starter, resource
 
 if os.environ.get("DISAGG_E2E_VLLM") != "1":
     collect_ignore = ["test_compatibility.py", "test_pair.py", "test_pods.py", "test_shutdown.py"]
 
+
+FOLDER = REPOSITORY / "build" / "real-vllm"
+"""What pods have written, their logs among it."""
 
 _numbers: Numbers = {}
 
@@ -39,20 +45,24 @@ def vllm() -> Installation:
 
 
 @pytest.fixture(scope="session")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    with Network(tmp_path_factory.mktemp("network")) as made:
+def folder() -> Iterator[Path]:
+    # Stays after the run, with the engines' logs, and goes with the next one.
+    with FileLock(FOLDER.with_suffix(".lock"), timeout=0):
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        FOLDER.mkdir(parents=True)
+        yield FOLDER
+
+
+@pytest.fixture(scope="session")
+def network(folder: Path) -> Iterator[Network]:
+    with Network(folder) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def start(network: Network, vllm: Installation, tmp_path_factory: pytest.TempPathFactory) -> Starter:
-    claim = tmp_path_factory.mktemp("claim")
-    tiny_model.write(claim / MODEL)
-
-    def folder() -> Path:
-        return tmp_path_factory.mktemp("pod")
-
-    return Starter(network, vllm, {CLAIM: claim}, folder)
+def start(network: Network, vllm: Installation, folder: Path) -> Starter:
+    tiny_model.write(folder / CLAIM / MODEL)
+    return Starter(network, vllm, {CLAIM: folder / CLAIM}, folder)
 
 
 @pytest.fixture(scope="session")

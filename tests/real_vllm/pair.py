@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -58,13 +58,13 @@ class Starter:
         network: Where they get their addresses.
         vllm: What their image has.
         claims: Name of a PersistentVolumeClaim -> the folder that stands for it.
-        folder: Makes a new folder for what a pod writes.
+        folder: Gets a folder for each pod.
     """
 
     network: Network
     vllm: Installation
     claims: Mapping[str, Path]
-    folder: Callable[[], Path]
+    folder: Path
 
     def __call__(self, role: str, wanted: DisaggregatedInference) -> Pod:
         """Start a resource's pod of a role, and leave it to the caller to wait for it."""
@@ -72,10 +72,13 @@ class Starter:
 
     def start(self, container: Container) -> Pod:
         """Start a container."""
-        return Pod(self.network, container, self.vllm, claims=self.claims, folder=self.folder())
+        folder = self.folder / f"{next(_pods)}-{container.name}"
+        folder.mkdir()
+        return Pod(self.network, container, self.vllm, claims=self.claims, folder=folder)
 
 
 _numbers = count(1)
+_pods = count(1)
 
 
 def prompt(characters: int = 300) -> str:

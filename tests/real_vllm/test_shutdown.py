@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from e2e.cluster.waiting import wait_until
 from e2e.real_vllm import Answer, Pod
 from tests.real_vllm.pair import (
     Numbers,
@@ -17,6 +18,7 @@ from tests.real_vllm.pair import (
     request,
     resource,
     text_of,
+    transferred,
 )
 
 pytestmark = pytest.mark.timeout(1800)
@@ -30,7 +32,7 @@ class Drain:
     """What happened.
 
     Attributes:
-        tokens: Tokens of the stream that ran, in events.
+        tokens: Tokens of the stream that ran.
         finish: Why it ended.
         others: What other requests were answered meanwhile; None for no answer.
         health: What probes were answered meanwhile; None for no answer.
@@ -50,21 +52,29 @@ def drain(start: Starter) -> Drain:
     seen = Drain()
     with start("decode", resource()) as pod:
         pod.wait_until_ready()
-        for event in pod.client.stream("/v1/completions", request(prompt(20), TOKENS)):
-            for choice in event["choices"]:
-                seen.tokens += bool(choice["text"])
-                seen.finish = choice["finish_reason"] or seen.finish
-            if seen.tokens == 10:
+        body = request(prompt(20), TOKENS) | {"stream_options": {"include_usage": True}}
+        for number, event in enumerate(pod.client.stream("/v1/completions", body)):
+            if number == 10:
                 pod.signal(signal.SIGTERM)
-            if seen.tokens in (20, 100):
+            if number in (20, 100):
                 seen.health.append(pod.client.get(pod.container.ready_path))
                 seen.others.append(_ask(pod))
+            for choice in event["choices"]:
+                seen.finish = choice["finish_reason"] or seen.finish
+            if event.get("usage"):
+                seen.tokens = event["usage"]["completion_tokens"]
         seen.status = pod.wait(60)
     return seen
 
 
 def test_an_answer_that_is_being_written_is_finished(drain: Drain) -> None:
     assert (drain.tokens, drain.finish) == (TOKENS, "length")
+
+
+def test_a_new_request_fails_so_routers_have_to_know_before(drain: Drain, numbers: Numbers) -> None:
+    numbers["readiness while decode drains"] = _statuses(drain.health)
+    numbers["new requests while decode drains"] = _statuses(drain.others)
+    assert all(answer is None or answer.status >= 500 for answer in drain.others)
 
 
 def test_the_engine_ends_when_it_is_done(drain: Drain) -> None:
@@ -94,6 +104,8 @@ def handover(start: Starter, decode: Pod) -> Handover:
     pulled, forgotten = prompt(), prompt()
     with start("prefill", wanted) as pod:
         pod.wait_until_ready()
+        # The first handshake of two pods has 5 seconds, which is little on a busy machine.
+        wait_until("the pair has met", lambda: transferred(pod, decode, prompt()).status == 200)
         expected = alone(pod, pulled)
         parameters = prefilled(pod, pulled)
         prefilled(pod, forgotten)
@@ -113,6 +125,10 @@ def test_a_prefill_pod_stays_for_as_long_as_decode_may_pull(handover: Handover, 
     numbers[f"end of prefill with a lease of {LEASE_SECONDS} s"] = f"{handover.seconds:.0f} s after SIGTERM"
     assert handover.seconds >= LEASE_SECONDS - 5
     assert handover.status == 0
+
+
+def _statuses(answers: list[Answer | None]) -> str:
+    return ", ".join("no answer" if answer is None else str(answer.status) for answer in answers)
 
 
 def _ask(pod: Pod) -> Answer | None:
