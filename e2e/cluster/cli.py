@@ -17,6 +17,7 @@ from rich.table import Table
 
 from e2e.cluster.cluster import REPOSITORY, Cluster
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.node.machine import ensure_packages
 from e2e.cluster.racks import DEFAULT_RACKS, load_racks
 from e2e.cluster.state import Options
 
@@ -171,6 +172,12 @@ def load_image(
 ) -> None:
     """Put an image on the real node, which can pull none."""
     _cluster(name, state).load_image(archive)
+
+
+@app.command(name="can-run-containers")
+def can_run_containers() -> None:
+    """Say why a real node can't run on this machine and end with status 1, or install what it needs."""
+    ensure_packages(_console)
 
 
 @app.command()

@@ -36,7 +36,7 @@ def why_not() -> str | None:
     if os.geteuid() != 0:
         return "a real node needs root: it makes namespaces, mounts and cgroups"
     packages = missing_packages()
-    if packages and not (Path("/etc/debian_version").exists() and shutil.which("apt-get")):
+    if packages and not _has_apt():
         return f"a real node needs what Debian calls {', '.join(packages)}: install that"
     return None
 
@@ -64,6 +64,10 @@ def ensure_packages(console: Console | None = None) -> None:
 def missing_packages() -> list[str]:
     """Debian's packages of what this machine lacks."""
     return sorted({package for wanted, package in _NEEDED if not _is_there(wanted)})
+
+
+def _has_apt() -> bool:
+    return Path("/etc/debian_version").exists() and shutil.which("apt-get") is not None
 
 
 def _is_there(wanted: str) -> bool:
