@@ -28,8 +28,9 @@ class Tool:
         module: Folder below `MODULES` whose go.mod pins it.
         cold_seconds: Wall time of a build with an empty Go cache on two cores, measured in the order of `TOOLS`
             (the first of a module pays for what the next ones share).
-        tags: Build tags; those that link C need a C compiler.
-        cgo: Whether it links C.
+        tags: Build tags.
+        cgo: Whether it links C, and so needs a C compiler.
+        version_of: Import path of the package whose version it bears, if that is not its own.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Tool:
     cold_seconds: int
     tags: str = ""
     cgo: bool = False
+    version_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ NODE_TOOLS: Final = (
     Tool("containerd-shim-runc-v2", f"{_CONTAINERD}/containerd-shim-runc-v2", "containerd", 5),
     Tool("ctr", f"{_CONTAINERD}/ctr", "containerd", 5),
     Tool("runc", "github.com/opencontainers/runc", "runc", 16, tags="seccomp", cgo=True),
-    Tool("coredns", "github.com/coredns/coredns", "coredns", 90),
+    Tool("coredns", "disagg.dev/e2e/tools/coredns", "coredns", 30, version_of="github.com/coredns/coredns"),
     Tool("pause", "disagg.dev/e2e/tools/pause", "pause", 2),
 )
 """What a real node needs beside the control plane."""
@@ -113,13 +115,21 @@ def recipes(tools: Iterable[Tool] = TOOLS, modules: Path = MODULES) -> tuple[Rec
             cold_seconds=tool.cold_seconds,
             tags=tool.tags,
             cgo=tool.cgo,
+            version_of=tool.version_of,
         )
         for tool in tools
     )
 
 
 def recipe(  # noqa: PLR0913 - a build has that many choices, most of them optional
-    name: str, package: str, module_dir: Path, *, cold_seconds: int = 60, tags: str = "", cgo: bool = False
+    name: str,
+    package: str,
+    module_dir: Path,
+    *,
+    cold_seconds: int = 60,
+    tags: str = "",
+    cgo: bool = False,
+    version_of: str | None = None,
 ) -> Recipe:
     """The recipe of one binary.
 
@@ -130,6 +140,7 @@ def recipe(  # noqa: PLR0913 - a build has that many choices, most of them optio
         cold_seconds: Expected wall time of a build with an empty Go cache.
         tags: Value of `go build -tags`.
         cgo: Whether it links C.
+        version_of: Import path of the package whose version it bears, by default its own.
 
     Returns:
         The recipe, its key derived from the module files and the build flags.
@@ -139,7 +150,7 @@ def recipe(  # noqa: PLR0913 - a build has that many choices, most of them optio
     """
     go_mod = (module_dir / "go.mod").read_text()
     go_sum = module_dir / "go.sum"
-    version = package_version(go_mod, package)
+    version = package_version(go_mod, version_of or package)
     flags = link_flags(package, version)
     parts = [go_mod, go_sum.read_text() if go_sum.exists() else "", package, flags]
     parts += [source.read_text() for source in sorted(module_dir.glob("*.go"))]

@@ -94,7 +94,8 @@ class Model:
 
     def pods(self) -> dict[str, Object]:
         """The pods by uid."""
-        items = json.loads(self.kubectl("get", "pods", "--output=json"))["items"]
+        own = "--selector=disagg.dev/name=llama"
+        items = json.loads(self.kubectl("get", "pods", own, "--output=json"))["items"]
         return {item["metadata"]["uid"]: item for item in items}
 
 
@@ -197,6 +198,43 @@ def test_an_uninstall_leaves_serving_alone(release: Release, model: Model) -> No
     model.wait_ready()
     assert reworked == set()
     assert set(model.pods()) == set(before)
+
+
+ENGINE = """\
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+print("serving", flush=True)
+http.server.HTTPServer(("", 8000), Handler).serve_forever()
+"""
+
+
+@pytest.mark.usefixtures("release")
+def test_engines_that_need_no_gpu_run_in_containers(
+    real_cluster: Cluster, images: dict[str, Image], namespace: str
+) -> None:
+    resource = {
+        "apiVersion": "disagg.dev/v1alpha1",
+        "kind": "DisaggregatedInference",
+        "metadata": {"name": "cpu"},
+        "spec": {
+            "model": {"uri": "/models/tiny"},
+            "engine": {"kind": "custom", "image": images["base"].ref, "args": ["python3", "-c", ENGINE]},
+            "accelerator": {"perRank": 0},
+            "prefill": {"replicas": 1},
+            "decode": {"replicas": 1},
+            "router": {"kind": "none"},
+        },
+    }
+    model = Model(real_cluster, namespace)
+    model.kubectl("apply", "-f", "-", input_text=json.dumps(resource))
+    model.kubectl("wait", "--for=condition=Ready", "dinf/cpu", "--timeout=90s")
+    pods = json.loads(model.kubectl("get", "pods", "-l", "disagg.dev/name=cpu", "--output=json"))["items"]
+    assert [pod["spec"]["nodeName"] for pod in pods] == ["real", "real"]
+    assert {model.kubectl("logs", name_of(pod)).splitlines()[0] for pod in pods} == {"serving"}
+    model.kubectl("delete", "dinf", "cpu")
 
 
 def name_of(pod: Object) -> str:
