@@ -9,7 +9,7 @@ from typing import Final
 from filelock import FileLock
 
 from e2e.cluster.errors import ClusterError
-from e2e.images.base import ensure_base
+from e2e.images.base import BASE, ensure_base
 from e2e.images.buildah import buildah, image_id, image_sizes, images_folder
 from e2e.images.pip_settings import pip_volumes
 
@@ -17,6 +17,9 @@ _REPOSITORY: Final = Path(__file__).parents[2]
 _FOLDER: Final = _REPOSITORY / "images"
 
 _ID_LENGTH: Final = 12
+
+# Every change of the sources leaves a few layers. Beyond this many the next build is one from the base.
+_MOST_IMAGES: Final = 80
 
 # The argument that names what an image is made from, and the image of this project, if it is one.
 _PARENTS: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -84,9 +87,18 @@ def build(name: str) -> Image:
         raise ClusterError(f"there is no image {name}: choose from {', '.join(IMAGES)}")
     images_folder().mkdir(parents=True, exist_ok=True)
     with FileLock(images_folder() / ".lock"):
-        # What a killed build was working in; with the lock held no other build runs.
-        buildah("rm", "--all")
+        _tidy()
         return _build(name)
+
+
+def _tidy() -> None:
+    """Forget what earlier builds have left; with the lock held no other build runs."""
+    # What a killed build was working in.
+    buildah("rm", "--all")
+    images = image_sizes()
+    if len(images) > _MOST_IMAGES:
+        base = image_id(BASE)
+        buildah("rmi", "--force", *(image for image in images if image != base))
 
 
 def _build(name: str) -> Image:
