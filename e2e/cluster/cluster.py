@@ -4,14 +4,10 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
-import psutil
 from filelock import FileLock
 from rich.console import Console
 
@@ -28,8 +24,9 @@ from e2e.cluster.node.machine import ensure_packages
 from e2e.cluster.node.runtime import import_image
 from e2e.cluster.node.sandbox import end_sandbox, sandbox_of
 from e2e.cluster.ports import claimed_ports
-from e2e.cluster.processes import find, payload, stop
+from e2e.cluster.processes import find, stop
 from e2e.cluster.state import Layout, Options, Record, read_record, server_url
+from e2e.cluster.status import ComponentStatus, component_status
 from e2e.cluster.tools import NODE_TOOLS, TOOLS, recipes
 
 REPOSITORY: Final = Path(__file__).parents[2]
@@ -39,27 +36,6 @@ _GRACE_SECONDS: Final = 0.5
 
 # Longer than any run of tests or demo.
 _TOKEN_LIFETIME: Final = "240h"  # noqa: S105
-
-
-@dataclass(frozen=True)
-class ComponentStatus:
-    """How one process of a cluster is.
-
-    Attributes:
-        name: The component.
-        pid: Its process id.
-        running: Whether it runs.
-        rss: Resident memory in bytes; 0 if it has ended.
-        uptime: Seconds since it started; 0 if it has ended.
-        log: Its output.
-    """
-
-    name: str
-    pid: int
-    running: bool
-    rss: int
-    uptime: float
-    log: Path
 
 
 class Cluster:
@@ -173,7 +149,7 @@ class Cluster:
         """How each component is; empty if there is no cluster."""
         record = read_record(self.layout)
         return [
-            _component_status(process.name, process.pid, find(process), self.layout.log(process.name))
+            component_status(process, self.layout.log(process.name))
             for process in (record.processes if record else ())
         ]
 
@@ -389,12 +365,3 @@ class Cluster:
             self._reaper.kill()
             self._reaper.communicate()
             self._reaper = None
-
-
-def _component_status(name: str, pid: int, process: psutil.Process | None, log: Path) -> ComponentStatus:
-    if process:
-        with suppress(psutil.NoSuchProcess), process.oneshot():
-            uptime = time.time() - process.create_time()
-            rss = payload(process).memory_info().rss
-            return ComponentStatus(name, pid, True, rss, uptime, log)  # noqa: FBT003
-    return ComponentStatus(name, pid, running=False, rss=0, uptime=0.0, log=log)

@@ -98,6 +98,7 @@ class Launch:
     def _start_node(self, sandbox: Sandbox, api: ApiClient) -> tuple[Component, ...]:
         """Start the real node; returns those of its programs that are clients of the API server."""
         layout, binaries = self._layout, self._binaries
+        self._wait("kube-system is there", lambda: api.get("/api/v1/namespaces/kube-system") is not None)
         for path, manifest in addons():
             api.create(path, manifest)
         make_cgroups(layout.root)

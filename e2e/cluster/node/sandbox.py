@@ -128,7 +128,7 @@ def prepare_mounts(sandbox: Sandbox, layout: Layout, pid: int) -> None:
         if layout.root.is_relative_to(hidden):
             raise ClusterError(f"the state folder of a cluster with a real node can't be in {hidden}")
     # Its child has mounted /proc before it becomes another program.
-    wait_until("the sandbox is there", lambda: str(_INIT) in _first_child(pid), seconds=10)
+    wait_until("the sandbox is there", lambda: str(_INIT) in _first_child(pid), seconds=60)
     for folder in ("kubelet", "containerd", "log"):
         (layout.node / folder).mkdir(parents=True, exist_ok=True)
     sandbox.run(["sh", "-ec", _MOUNTS, "sh", str(layout.node)])
