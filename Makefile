@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 .PHONY: help .venv test e2e demo bench cluster-up cluster-down generate clean toolchain
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .venv: $(STAMP) ## Install Python dependencies, exactly as locked, into .venv
 
