@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv test engine-flags e2e-vllm demo bench cluster-up cluster-down generate clean toolchain
+.PHONY: help .venv test e2e engine-flags e2e-vllm demo bench cluster-up cluster-down generate clean toolchain
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ test: .venv toolchain ## Check style, types and layers, then run every test
 	$(BIN)/lint-imports
 	$(BIN)/pytest --durations=15
 
+e2e: .venv toolchain ## Install the operator's image by helm on a real node, and tell its stories; needs Linux and root
+	@$(BIN)/python -m e2e.cluster can-run-containers
+	DISAGG_E2E=1 $(BIN)/pytest --durations=15 tests/real_node tests/local_cluster/test_real_node.py
+
 engine-flags: .venv ## Check the lists of engine flags against the releases, which are downloaded (a gigabyte, then cached)
 	DISAGG_ENGINE_FLAGS=1 $(BIN)/pytest tests/engine_flags
 
@@ -48,8 +52,8 @@ bench: .venv toolchain ## Measure cost and placement; RESOURCES=1000, TRIALS=200
 	$(BIN)/python -m e2e.benchmark operator --resources $(or $(RESOURCES),1000)
 	$(BIN)/python -m e2e.benchmark placement --trials $(or $(TRIALS),200)
 
-cluster-up: .venv toolchain ## Start a local cluster with simulated GPU nodes; NAME=default
-	$(BIN)/python -m e2e.cluster up --name $(or $(NAME),default)
+cluster-up: .venv toolchain ## Start a local cluster with simulated GPU nodes; NAME=default, REAL_NODE=1 for a real one, too
+	$(BIN)/python -m e2e.cluster up --name $(or $(NAME),default) $(if $(REAL_NODE),--real-node)
 
 cluster-down: .venv ## Stop a local cluster and what runs against it; NAME=default
 	$(BIN)/python -m e2e.cluster down --name $(or $(NAME),default)

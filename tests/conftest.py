@@ -1,3 +1,3 @@
 """Fixtures that all tests share."""
 
-pytest_plugins = ["e2e.cluster.fixtures"]
+pytest_plugins = ["e2e.cluster.fixtures", "e2e.real_node"]

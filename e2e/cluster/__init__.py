@@ -2,11 +2,11 @@
 
 On the command line `python -m e2e.cluster --help`; in Python `Cluster`; in tests the fixtures of
 `e2e.cluster.fixtures`. Everything is built from Go modules (`tools`, `binaries`), runs as plain processes on
-loopback (`components`, `launch`) and keeps its state in one folder (`state`).
+loopback (`components`, `launch`) and keeps its state in one folder (`state`). One of the nodes may be real (`node`).
 """
 
 from e2e.cluster.audit import AuditEvent, AuditLog
-from e2e.cluster.cluster import Cluster, ComponentStatus
+from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import (
     BuildError,
     ClusterError,
@@ -17,6 +17,7 @@ from e2e.cluster.errors import (
 )
 from e2e.cluster.racks import Racks, load_racks
 from e2e.cluster.state import Options
+from e2e.cluster.status import ComponentStatus
 from e2e.cluster.waiting import wait_until
 
 __all__ = [

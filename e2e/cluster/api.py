@@ -3,13 +3,15 @@
 import json
 import ssl
 from http.client import HTTPException, HTTPSConnection
+from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.node.sandbox import inside
 from e2e.cluster.state import Layout
 
-_TIMEOUT_SECONDS: Final = 10.0
+API_TIMEOUT_SECONDS: Final = 10.0
 
 
 class ApiClient:
@@ -21,12 +23,21 @@ class ApiClient:
         layout: The state folder.
         server: URL of the API server.
         timeout: Seconds that a request may take.
+        network: Network namespace of the cluster, if it has one.
     """
 
-    def __init__(self, layout: Layout, server: str, *, timeout: float = _TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        server: str,
+        *,
+        timeout: float = API_TIMEOUT_SECONDS,
+        network: Path | None = None,
+    ) -> None:
         context = ssl.create_default_context(cafile=layout.certificate("ca"))
         context.load_cert_chain(layout.certificate("admin"), layout.key("admin"))
         address = urlsplit(server)
+        self._network = network
         self._connection = HTTPSConnection(
             address.hostname or "", address.port, timeout=timeout, context=context
         )
@@ -100,6 +111,9 @@ class ApiClient:
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, bytes]:
         content = None if body is None else json.dumps(body)
         try:
+            if self._connection.sock is None:
+                with inside(self._network):
+                    self._connection.connect()
             self._connection.request(method, path, content, {"Content-Type": "application/json"})
             response = self._connection.getresponse()
             return response.status, response.read()

@@ -145,10 +145,13 @@ def _run_compiler(step: Step, scratch: Path, log: Path, progress: BuildProgress,
     output = scratch / recipe.key / recipe.name
     compiler, record = start(
         "go",
-        ["go", "build", "-trimpath", "-ldflags", recipe.link_flags, "-o", str(output), recipe.package],
+        [
+            *("go", "build", "-trimpath", "-tags", recipe.tags, "-ldflags", recipe.link_flags),
+            *("-o", str(output), recipe.package),
+        ],
         log=log,
         cwd=recipe.module_dir,
-        env=os.environ | {"CGO_ENABLED": "0"},
+        env=os.environ | {"CGO_ENABLED": "1" if recipe.cgo else "0"},
     )
     try:
         (scratch / _COMPILER_RECORD).write_text(record.model_dump_json())

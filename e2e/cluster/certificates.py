@@ -6,7 +6,7 @@ certificate may act as anybody), one server, and a client for each program.
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from e2e.cluster.node.names import NODE_IP, NODE_NAME
 
 CA: Final = "ca"
 FRONT_PROXY_CA: Final = "front-proxy-ca"
@@ -65,6 +67,19 @@ PLAN: Final = (
     Certificate("kwok", "kwok", organizations=("system:masters",)),
     Certificate("front-proxy-client", "front-proxy-client", issuer=FRONT_PROXY_CA),
 )
+
+_NODE_USER: Final = f"system:node:{NODE_NAME}"
+
+REAL_NODE_PLAN: Final = (
+    *(replace(each, hosts=(*each.hosts, NODE_IP)) if each.name == "apiserver" else each for each in PLAN),
+    # Logs and commands in pods: the API server asks the kubelet.
+    Certificate("kubelet-client", "kube-apiserver-kubelet-client", organizations=("system:masters",)),
+    Certificate("kubelet-server", _NODE_USER, hosts=(NODE_IP,)),
+    Certificate("kubelet", _NODE_USER, organizations=("system:nodes",)),
+    Certificate("kube-proxy", "system:kube-proxy"),
+    Certificate("coredns", "system:coredns"),
+)
+"""What a cluster with a real node needs."""
 
 
 def issue(folder: Path, plan: Iterable[Certificate] = PLAN) -> None:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from e2e.cluster.cluster import REPOSITORY, Cluster
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.node.machine import ensure_packages
 from e2e.cluster.racks import DEFAULT_RACKS, load_racks
 from e2e.cluster.state import Options
 
@@ -82,15 +83,27 @@ def up(
         ),
     ] = 2.0,
     audit: Annotated[bool, typer.Option("--audit", help="Write an audit log to the state folder.")] = False,
+    real_node: Annotated[
+        bool,
+        typer.Option(
+            "--real-node",
+            help="Run a real node, too: kubelet, containerd and DNS, all of the cluster in a network of its own. "
+            "Needs Linux and root.",
+        ),
+    ] = False,
 ) -> None:
     """Start a cluster, unless it runs already."""
     options = Options(
-        racks=load_racks(racks), pod_groups=pod_groups, pod_ready_delay=pod_ready_delay, audit=audit
+        racks=load_racks(racks),
+        pod_groups=pod_groups,
+        pod_ready_delay=pod_ready_delay,
+        audit=audit,
+        real_node=real_node,
     )
     cluster = _cluster(name, state, options)
     started = time.monotonic()
     if cluster.up():
-        nodes = len(options.racks.nodes())
+        nodes = len(options.racks.nodes()) + real_node
         _say(f"up after {time.monotonic() - started:.1f} s: {cluster.server}, {nodes} nodes")
     else:
         differs = cluster.record.options != options
@@ -140,6 +153,33 @@ def helm(context: typer.Context, name: _Name = "default", state: _State = None) 
     _replace_by("helm", _cluster(name, state), context.args)
 
 
+@app.command(context_settings=_PASS_THROUGH)
+def enter(context: typer.Context, name: _Name = "default", state: _State = None) -> None:
+    """Run a command where it reaches the API server, with the administrator's kubeconfig: enter curl ARGUMENTS.
+
+    Beside a real node that is the cluster's network, with its pods and Services.
+    """
+    cluster = _cluster(name, state)
+    command = cluster.client_command(*(context.args or [os.environ.get("SHELL", "sh")]))
+    os.execvpe(command[0], command, os.environ | cluster.environment())  # noqa: S606
+
+
+@app.command(name="load-image")
+def load_image(
+    archive: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="OCI archive.")],
+    name: _Name = "default",
+    state: _State = None,
+) -> None:
+    """Put an image on the real node, which can pull none."""
+    _cluster(name, state).load_image(archive)
+
+
+@app.command(name="can-run-containers")
+def can_run_containers() -> None:
+    """Say why a real node can't run on this machine and end with status 1, or install what it needs."""
+    ensure_packages(_console)
+
+
 @app.command()
 def kubeconfig(name: _Name = "default", state: _State = None) -> None:
     """Print the path of the administrator's kubeconfig."""
@@ -155,8 +195,8 @@ def _cluster(name: str, state: Path | None, options: Options | None = None) -> C
 
 
 def _replace_by(tool: str, cluster: Cluster, arguments: Sequence[str]) -> NoReturn:
-    binary = cluster.binary(tool)
-    os.execve(binary, [tool, *arguments], os.environ | cluster.environment())  # noqa: S606
+    command = cluster.client_command(str(cluster.binary(tool)), *arguments)
+    os.execvpe(command[0], command, os.environ | cluster.environment())  # noqa: S606
 
 
 def _say(text: str) -> None:

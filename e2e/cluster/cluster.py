@@ -4,28 +4,30 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
-import psutil
 from filelock import FileLock
 from rich.console import Console
 
 from e2e.cluster import reaper
-from e2e.cluster.api import ApiClient
+from e2e.cluster.api import API_TIMEOUT_SECONDS, ApiClient
 from e2e.cluster.audit import AuditLog
 from e2e.cluster.binaries import cache_folder, ensure_binaries
 from e2e.cluster.certificates import CA
 from e2e.cluster.configuration import kubeconfig
 from e2e.cluster.errors import ClusterError, CommandError
 from e2e.cluster.launch import Launch, write_private
+from e2e.cluster.node.cgroups import remove_cgroups
+from e2e.cluster.node.machine import ensure_packages
+from e2e.cluster.node.runtime import import_image
+from e2e.cluster.node.sandbox import end_sandbox, sandbox_of
 from e2e.cluster.ports import claimed_ports
 from e2e.cluster.processes import find, stop
 from e2e.cluster.state import Layout, Options, Record, read_record, server_url
+from e2e.cluster.status import ComponentStatus, component_status
+from e2e.cluster.tools import NODE_TOOLS, TOOLS, recipes
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
@@ -34,27 +36,6 @@ _GRACE_SECONDS: Final = 0.5
 
 # Longer than any run of tests or demo.
 _TOKEN_LIFETIME: Final = "240h"  # noqa: S105
-
-
-@dataclass(frozen=True)
-class ComponentStatus:
-    """How one process of a cluster is.
-
-    Attributes:
-        name: The component.
-        pid: Its process id.
-        running: Whether it runs.
-        rss: Resident memory in bytes; 0 if it has ended.
-        uptime: Seconds since it started; 0 if it has ended.
-        log: Its output.
-    """
-
-    name: str
-    pid: int
-    running: bool
-    rss: int
-    uptime: float
-    log: Path
 
 
 class Cluster:
@@ -103,6 +84,8 @@ class Cluster:
             ClusterError: If a binary cannot be built, a component fails, or the folder holds something else. What
                 was started is ended again.
         """
+        if self.options.real_node:
+            ensure_packages(self._console)
         binaries = self._binaries
         self.layout.root.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self.layout.lock):
@@ -132,26 +115,41 @@ class Cluster:
         Raises:
             ClusterError: If a process cannot be ended, or the folder holds something else.
         """
-        if not self.layout.root.exists():
+        # Somebody may have removed the folder of a cluster that runs.
+        orphaned = not self.layout.root.exists() and end_sandbox(self.layout.root)
+        if not orphaned and not self.layout.root.exists():
             return False
         with FileLock(self.layout.lock):
             removed = self._remove()
         self._stop_reaper()
-        return removed
+        return removed or orphaned
 
     def is_running(self) -> bool:
         """Whether the cluster came up, all its processes run and the API server is ready."""
         record = read_record(self.layout)
         if record is None or not record.ready or not all(map(find, record.processes)):
             return False
-        with ApiClient(self.layout, server_url(record.ports)) as api:
+        with self.api() as api:
             return api.is_ready()
+
+    def api(self, *, timeout: float = API_TIMEOUT_SECONDS) -> ApiClient:
+        """A client for many small requests; what needs kubectl's comforts calls `kubectl`.
+
+        Args:
+            timeout: Seconds that a request may take.
+
+        Raises:
+            ClusterError: If there is no cluster.
+        """
+        sandbox = sandbox_of(self.record)
+        network = sandbox.network if sandbox else None
+        return ApiClient(self.layout, self.server, timeout=timeout, network=network)
 
     def status(self) -> list[ComponentStatus]:
         """How each component is; empty if there is no cluster."""
         record = read_record(self.layout)
         return [
-            _component_status(process.name, process.pid, find(process), self.layout.log(process.name))
+            component_status(process, self.layout.log(process.name))
             for process in (record.processes if record else ())
         ]
 
@@ -195,6 +193,32 @@ class Cluster:
             Path of the binary, built if necessary.
         """
         return self._binaries[name]
+
+    def client_command(self, *command: str) -> list[str]:
+        """The command line that runs a program where it reaches the API server.
+
+        Args:
+            command: The program's own command line.
+
+        Raises:
+            ClusterError: If there is no cluster.
+        """
+        sandbox = sandbox_of(self.record)
+        return sandbox.client_command(command) if sandbox else list(command)
+
+    def load_image(self, archive: Path) -> None:
+        """Put an image on the real node, which can pull none.
+
+        Args:
+            archive: An OCI archive.
+
+        Raises:
+            ClusterError: If there is no real node, or it refuses.
+        """
+        sandbox = sandbox_of(self.record)
+        if sandbox is None:
+            raise ClusterError("this cluster was started without a real node")
+        import_image(sandbox, self.binary("ctr"), archive)
 
     def environment(self) -> dict[str, str]:
         """The variables that turn kubectl, helm and Kubernetes clients to this cluster.
@@ -280,11 +304,14 @@ class Cluster:
 
     @cached_property
     def _binaries(self) -> dict[str, Path]:
-        return ensure_binaries(console=self._console)
+        record = read_record(self.layout)
+        real = (record.options if record else self.options).real_node or self.options.real_node
+        wanted = recipes((*TOOLS, *NODE_TOOLS) if real else TOOLS)
+        return ensure_binaries(wanted=wanted, console=self._console)
 
     def _run(self, tool: str, arguments: tuple[str, ...], input_text: str | None) -> str:
         result = subprocess.run(
-            [self.binary(tool), *arguments],
+            self.client_command(str(self.binary(tool)), *arguments),
             env=os.environ | self.environment(),
             # Nothing may wait for a terminal.
             input=input_text or "",
@@ -299,21 +326,29 @@ class Cluster:
     def _remove(self) -> bool:
         """End what the record names and remove the folder; the lock is held."""
         root = self.layout.root
-        if not root.exists():
-            return False
-        record = read_record(self.layout)
-        if record is None and any(root.iterdir()):
-            raise ClusterError(
-                f"{root} is not empty and not the state of a cluster: remove it, or use another"
-            )
-        stop(record.processes if record else (), grace=_GRACE_SECONDS)
+        existed = root.exists()
+        if existed:
+            self._end_processes()
         for child in self._children:
             # A start that was interrupted may have left one that is not recorded yet.
             child.kill()
             child.wait()
         self._children = []
-        shutil.rmtree(root)
-        return True
+        remove_cgroups(root)
+        if existed:
+            shutil.rmtree(root)
+        return existed
+
+    def _end_processes(self) -> None:
+        root = self.layout.root
+        record = read_record(self.layout)
+        # There may be a sandbox without a record of it: its process names this folder.
+        enclosed = (record is None or record.options.real_node) and end_sandbox(root)
+        if record is None and not enclosed and any(root.iterdir()):
+            raise ClusterError(
+                f"{root} is not empty and not the state of a cluster: remove it, or use another"
+            )
+        stop(record.processes if record else (), grace=_GRACE_SECONDS)
 
     def _start_reaper(self) -> None:
         self._reaper = subprocess.Popen(
@@ -330,11 +365,3 @@ class Cluster:
             self._reaper.kill()
             self._reaper.communicate()
             self._reaper = None
-
-
-def _component_status(name: str, pid: int, process: psutil.Process | None, log: Path) -> ComponentStatus:
-    if process:
-        with suppress(psutil.NoSuchProcess), process.oneshot():
-            uptime = time.time() - process.create_time()
-            return ComponentStatus(name, pid, True, process.memory_info().rss, uptime, log)  # noqa: FBT003
-    return ComponentStatus(name, pid, running=False, rss=0, uptime=0.0, log=log)

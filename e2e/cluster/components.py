@@ -1,12 +1,14 @@
 """The command line of each control plane process.
 
-Pure: from paths, ports and options to arguments. Every listener is on loopback.
+Pure: from paths, ports and options to arguments. Every listener is on loopback, but for the API server beside a real
+node, whose pods call it: there it is alone in a network without a way out.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 from e2e.cluster.certificates import CA, FRONT_PROXY_CA, SERVICE_ACCOUNT_KEY
+from e2e.cluster.node.names import NODE_IP
 from e2e.cluster.ports import LOOPBACK, Ports
 from e2e.cluster.racks import KWOK_NODE
 from e2e.cluster.state import Layout, Options
@@ -106,11 +108,8 @@ def apiserver(layout: Layout, ports: Ports, options: Options) -> Component:
     """The API server."""
     arguments = [
         f"--etcd-servers=http://{LOOPBACK}:{ports.etcd_client}",
-        f"--bind-address={LOOPBACK}",
-        f"--advertise-address={LOOPBACK}",
         f"--secure-port={ports.apiserver}",
-        # The Service `kubernetes` may not have a loopback address as its endpoint.
-        "--endpoint-reconciler-type=none",
+        *(_for_pods(layout) if options.real_node else _for_this_machine()),
         f"--tls-cert-file={layout.certificate('apiserver')}",
         f"--tls-private-key-file={layout.key('apiserver')}",
         f"--client-ca-file={layout.certificate(CA)}",
@@ -134,6 +133,26 @@ def apiserver(layout: Layout, ports: Ports, options: Options) -> Component:
     if options.audit:
         arguments += [f"--audit-policy-file={layout.audit_policy}", f"--audit-log-path={layout.audit_log}"]
     return Component("kube-apiserver", tuple(arguments), ports.apiserver)
+
+
+def _for_this_machine() -> tuple[str, ...]:
+    return (
+        f"--bind-address={LOOPBACK}",
+        f"--advertise-address={LOOPBACK}",
+        # The Service `kubernetes` may not have a loopback address as its endpoint.
+        "--endpoint-reconciler-type=none",
+    )
+
+
+def _for_pods(layout: Layout) -> tuple[str, ...]:
+    return (
+        "--bind-address=0.0.0.0",
+        f"--advertise-address={NODE_IP}",
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--kubelet-certificate-authority={layout.certificate(CA)}",
+        f"--kubelet-client-certificate={layout.certificate('kubelet-client')}",
+        f"--kubelet-client-key={layout.key('kubelet-client')}",
+    )
 
 
 def controller_manager(layout: Layout, ports: Ports, options: Options) -> Component:

@@ -1,7 +1,8 @@
 """One start of a cluster, from an empty state folder to nodes that take pods.
 
 Order: files, then etcd and the API server together, then everything that is a client of it. Each process is recorded
-the moment it exists, so that whoever finds the folder can end what is in it.
+the moment it exists, so that whoever finds the folder can end what is in it. With a real node all of that happens in
+a sandbox, and the node's own programs come last.
 """
 
 import socket
@@ -17,9 +18,17 @@ from e2e.cluster import certificates, configuration
 from e2e.cluster.api import ApiClient
 from e2e.cluster.components import Component, controllers, storage_and_api
 from e2e.cluster.errors import ComponentError, WaitError
+from e2e.cluster.node.addons import addons
+from e2e.cluster.node.cgroups import make_cgroups
+from e2e.cluster.node.components import container_runtime, node_components
+from e2e.cluster.node.files import NODE_USERS, write_node_files
+from e2e.cluster.node.names import KIND_LABEL, NODE_NAME, SIMULATED
+from e2e.cluster.node.network import prepare_network
+from e2e.cluster.node.runtime import import_image, runtime_answers
+from e2e.cluster.node.sandbox import NAME, Sandbox, inside, prepare_mounts, start_sandbox
 from e2e.cluster.ports import LOOPBACK, Ports
 from e2e.cluster.processes import start, tail
-from e2e.cluster.state import Layout, Options, Record, server_url, write_record
+from e2e.cluster.state import Layout, Options, ProcessRecord, Record, server_url, write_record
 from e2e.cluster.waiting import wait_until
 
 # Seven seconds are usual; on a machine that also compiles it may take a minute.
@@ -41,6 +50,7 @@ class Launch:
         self._ports = ports
         self._binaries = binaries
         self._record = Record(options=options, ports=ports)
+        self._sandbox: Sandbox | None = None
         self.children: dict[str, subprocess.Popen[bytes]] = {}
 
     def run(self) -> None:
@@ -52,28 +62,62 @@ class Launch:
         """
         layout, ports, options = self._layout, self._ports, self._options
         self._write_files()
+        if options.real_node:
+            self._enclose()
         self._start(storage_and_api(layout, ports, options))
-        with ApiClient(layout, server_url(ports)) as api:
+        network = self._sandbox.network if self._sandbox else None
+        with ApiClient(layout, server_url(ports), network=network) as api:
             self._wait("the API server is ready", api.is_ready)
             clients = controllers(layout, ports, options)
             self._start(clients)
             for node in options.racks.nodes():
+                if options.real_node:
+                    node["metadata"]["labels"][KIND_LABEL] = SIMULATED
                 api.create("/api/v1/nodes", node)
+            if self._sandbox:
+                clients = (*clients, *self._start_node(self._sandbox, api))
             self._wait("all nodes are ready", lambda: _all_ready(api.get("/api/v1/nodes")))
             account = "/api/v1/namespaces/default/serviceaccounts/default"
             self._wait("pods can be created", lambda: api.get(account) is not None)
             for component in clients:
-                self._wait(f"{component.name} listens", partial(_listens, component.port))
+                self._wait(f"{component.name} listens", partial(_listens, component.port, network))
         self._record.ready = True
         write_record(layout, self._record)
+
+    def _enclose(self) -> None:
+        """Make the namespaces that everything else runs in."""
+        layout = self._layout
+        child, record = start_sandbox(layout)
+        self._remember(NAME, child, record)
+        sandbox = Sandbox(child.pid)
+        prepare_mounts(sandbox, layout, child.pid)
+        prepare_network(sandbox)
+        # From here on it is what processes are started in.
+        self._sandbox = sandbox
+
+    def _start_node(self, sandbox: Sandbox, api: ApiClient) -> tuple[Component, ...]:
+        """Start the real node; returns those of its programs that are clients of the API server."""
+        layout, binaries = self._layout, self._binaries
+        self._wait("kube-system is there", lambda: api.get("/api/v1/namespaces/kube-system") is not None)
+        for path, manifest in addons():
+            api.create(path, manifest)
+        make_cgroups(layout.root)
+        self._start([container_runtime(layout)])
+        self._wait("containerd answers", lambda: runtime_answers(sandbox, binaries["ctr"]))
+        import_image(sandbox, binaries["ctr"], layout.node / "pause.tar")
+        clients = node_components(layout)
+        self._start(clients)
+        self._wait("the real node is there", lambda: api.get(f"/api/v1/nodes/{NODE_NAME}") is not None)
+        return clients
 
     def _write_files(self) -> None:
         layout = self._layout
         layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_record(layout, self._record)
-        certificates.issue(layout.pki)
+        real = self._options.real_node
+        certificates.issue(layout.pki, certificates.REAL_NODE_PLAN if real else certificates.PLAN)
         authority = layout.certificate(certificates.CA).read_bytes()
-        for user in _USERS:
+        for user in (*_USERS, *(NODE_USERS if real else ())):
             entry = configuration.certificate_user(
                 layout.certificate(user).read_bytes(), layout.key(user).read_bytes()
             )
@@ -81,18 +125,24 @@ class Launch:
             write_private(layout.kubeconfig(user), text)
         layout.kwok_config.write_text(configuration.kwok_config(self._options.pod_ready_delay))
         layout.audit_policy.write_text(yaml.safe_dump(configuration.AUDIT_POLICY))
+        if real:
+            write_node_files(layout, self._binaries)
 
     def _start(self, components: Iterable[Component]) -> None:
         for component in components:
+            command = [str(self._binaries[component.name]), *component.arguments]
             child, record = start(
                 component.name,
-                [str(self._binaries[component.name]), *component.arguments],
+                self._sandbox.command(command) if self._sandbox else command,
                 log=self._layout.log(component.name),
                 cwd=self._layout.root,
             )
-            self.children[component.name] = child
-            self._record.processes.append(record)
-            write_record(self._layout, self._record)
+            self._remember(component.name, child, record)
+
+    def _remember(self, name: str, child: subprocess.Popen[bytes], record: ProcessRecord) -> None:
+        self.children[name] = child
+        self._record.processes.append(record)
+        write_record(self._layout, self._record)
 
     def _wait(self, goal: str, reached: Callable[[], bool]) -> None:
         def reached_by_living() -> bool:
@@ -138,11 +188,12 @@ def _is_ready(node: dict[str, Any]) -> bool:
     return conditions.get("Ready") == "True" and "node.kubernetes.io/not-ready" not in taints
 
 
-def _listens(port: int | None) -> bool:
+def _listens(port: int | None, network: Path | None) -> bool:
     if port is None:
         return True
     try:
-        socket.create_connection((LOOPBACK, port), timeout=1).close()
+        with inside(network):
+            socket.create_connection((LOOPBACK, port), timeout=1).close()
     except OSError:
         return False
     return True

@@ -73,6 +73,20 @@ def find(record: ProcessRecord) -> psutil.Process | None:
         return None
 
 
+def payload(process: psutil.Process) -> psutil.Process:
+    """The program that a process is there for.
+
+    Args:
+        process: A process that was started.
+
+    Returns:
+        The process, or its child if it only stands outside of the namespaces that the child runs in.
+    """
+    if process.name() not in ("nsenter", "unshare"):
+        return process
+    return next(iter(process.children()), process)
+
+
 def stop(records: Iterable[ProcessRecord], *, grace: float) -> None:
     """End processes and wait until they are gone.
 

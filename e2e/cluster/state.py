@@ -35,6 +35,9 @@ class Options(BaseModel):
     audit: bool = False
     """Whether the API server writes an audit log."""
 
+    real_node: bool = False
+    """Whether a real node runs beside the simulated ones, and all of the cluster in namespaces of its own."""
+
 
 class ProcessRecord(BaseModel):
     """A process that was started."""
@@ -107,6 +110,11 @@ class Layout:
         return self.root / "kwok.yaml"
 
     @property
+    def node(self) -> Path:
+        """Configuration, images and pods of the real node."""
+        return self.root / "node"
+
+    @property
     def client_home(self) -> Path:
         """Caches and settings of kubectl and helm, apart from the user's own."""
         return self.root / "client"
@@ -129,7 +137,7 @@ class Layout:
 
 
 def server_url(ports: Ports) -> str:
-    """Address of the API server."""
+    """Address of the API server, in the network of the cluster."""
     return f"https://{LOOPBACK}:{ports.apiserver}"
 
 

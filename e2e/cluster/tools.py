@@ -1,12 +1,13 @@
 """Which binaries a cluster needs, and the recipe that builds each one.
 
-Pure: reads the committed go.mod and go.sum beside this file, starts nothing. A version is written in go.mod and
-nowhere else; the cache key of a binary follows from its module files and link flags, so that a changed dependency
-or flag never meets a stale binary.
+Pure: reads the committed modules beside this file, starts nothing. A version is written in go.mod and nowhere else;
+the cache key of a binary follows from its module files and build flags, so that a changed dependency or flag never
+meets a stale binary.
 """
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,12 +28,18 @@ class Tool:
         module: Folder below `MODULES` whose go.mod pins it.
         cold_seconds: Wall time of a build with an empty Go cache on two cores, measured in the order of `TOOLS`
             (the first of a module pays for what the next ones share).
+        tags: Build tags.
+        cgo: Whether it links C, and so needs a C compiler.
+        version_of: Import path of the package whose version it bears, if that is not its own.
     """
 
     name: str
     package: str
     module: str
     cold_seconds: int
+    tags: str = ""
+    cgo: bool = False
+    version_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,8 @@ class Recipe:
         link_flags: Value of `go build -ldflags`.
         key: Name of the binary's folder in the cache.
         cold_seconds: Expected wall time of a build with an empty Go cache.
+        tags: Value of `go build -tags`.
+        cgo: Whether it links C.
     """
 
     name: str
@@ -58,6 +67,8 @@ class Recipe:
     link_flags: str
     key: str
     cold_seconds: int
+    tags: str = ""
+    cgo: bool = False
 
 
 TOOLS: Final = (
@@ -70,23 +81,56 @@ TOOLS: Final = (
     Tool("helm", "helm.sh/helm/v4/cmd/helm", "helm", 249),
 )
 
+_CONTAINERD: Final = "github.com/containerd/containerd/v2/cmd"
 
-def recipes(modules: Path = MODULES) -> tuple[Recipe, ...]:
-    """The recipes of all tools, in build order.
+NODE_TOOLS: Final = (
+    Tool("kubelet", "k8s.io/kubernetes/cmd/kubelet", "kubernetes", 42),
+    Tool("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy", "kubernetes", 20),
+    Tool("containerd", f"{_CONTAINERD}/containerd", "containerd", 90),
+    # Of the same module as the daemon: pods fail on a shim of another version.
+    Tool("containerd-shim-runc-v2", f"{_CONTAINERD}/containerd-shim-runc-v2", "containerd", 5),
+    Tool("ctr", f"{_CONTAINERD}/ctr", "containerd", 5),
+    Tool("runc", "github.com/opencontainers/runc", "runc", 16, tags="seccomp", cgo=True),
+    Tool("coredns", "disagg.dev/e2e/tools/coredns", "coredns", 30, version_of="github.com/coredns/coredns"),
+    Tool("pause", "disagg.dev/e2e/tools/pause", "pause", 2),
+)
+"""What a real node needs beside the control plane."""
+
+
+def recipes(tools: Iterable[Tool] = TOOLS, modules: Path = MODULES) -> tuple[Recipe, ...]:
+    """The recipes of tools, in build order.
 
     Args:
+        tools: The tools.
         modules: Folder that holds one Go module a folder.
 
     Returns:
-        One recipe for each of `TOOLS`.
+        One recipe for each of them.
     """
     return tuple(
-        recipe(tool.name, tool.package, modules / tool.module, cold_seconds=tool.cold_seconds)
-        for tool in TOOLS
+        recipe(
+            tool.name,
+            tool.package,
+            modules / tool.module,
+            cold_seconds=tool.cold_seconds,
+            tags=tool.tags,
+            cgo=tool.cgo,
+            version_of=tool.version_of,
+        )
+        for tool in tools
     )
 
 
-def recipe(name: str, package: str, module_dir: Path, *, cold_seconds: int = 60) -> Recipe:
+def recipe(  # noqa: PLR0913 - a build has that many choices, most of them optional
+    name: str,
+    package: str,
+    module_dir: Path,
+    *,
+    cold_seconds: int = 60,
+    tags: str = "",
+    cgo: bool = False,
+    version_of: str | None = None,
+) -> Recipe:
     """The recipe of one binary.
 
     Args:
@@ -94,18 +138,25 @@ def recipe(name: str, package: str, module_dir: Path, *, cold_seconds: int = 60)
         package: Import path of its main package.
         module_dir: Folder with go.mod and go.sum; a missing go.sum counts as empty.
         cold_seconds: Expected wall time of a build with an empty Go cache.
+        tags: Value of `go build -tags`.
+        cgo: Whether it links C.
+        version_of: Import path of the package whose version it bears, by default its own.
 
     Returns:
-        The recipe, its key derived from the module files and the link flags.
+        The recipe, its key derived from the module files and the build flags.
 
     Raises:
         ValueError: If go.mod has no `go` line.
     """
     go_mod = (module_dir / "go.mod").read_text()
     go_sum = module_dir / "go.sum"
-    version = package_version(go_mod, package)
+    version = package_version(go_mod, version_of or package)
     flags = link_flags(package, version)
-    content = "\0".join([go_mod, go_sum.read_text() if go_sum.exists() else "", package, flags])
+    parts = [go_mod, go_sum.read_text() if go_sum.exists() else "", package, flags]
+    parts += [source.read_text() for source in sorted(module_dir.glob("*.go"))]
+    if tags or cgo:
+        parts += [tags, f"cgo={cgo}"]
+    content = "\0".join(parts)
     return Recipe(
         name=name,
         package=package,
@@ -115,6 +166,8 @@ def recipe(name: str, package: str, module_dir: Path, *, cold_seconds: int = 60)
         link_flags=flags,
         key=f"{name}-{version}-{hashlib.sha256(content.encode()).hexdigest()[:12]}",
         cold_seconds=cold_seconds,
+        tags=tags,
+        cgo=cgo,
     )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cluster.tools import TOOLS, go_directive, link_flags, package_version, recipe, recipes
+from e2e.cluster.tools import NODE_TOOLS, TOOLS, go_directive, link_flags, package_version, recipe, recipes
 
 GO_MOD = """\
 module example.test/tools
@@ -86,3 +86,20 @@ def test_every_tool_has_a_pinned_version() -> None:
     assert [made_one.name for made_one in made] == [tool.name for tool in TOOLS]
     assert all(made_one.version != "v0.0.0" for made_one in made)
     assert len({made_one.version for made_one in made if made_one.name.startswith("kube")}) == 1
+
+
+def test_the_tools_of_a_node_are_of_one_version_each() -> None:
+    made = {made_one.name: made_one.version for made_one in recipes(NODE_TOOLS)}
+    assert made["kubelet"] == made["kube-proxy"] == recipes()[1].version
+    assert made["containerd"] == made["containerd-shim-runc-v2"] == made["ctr"]
+    assert {name for name, version in made.items() if version == "v0.0.0"} == {"pause"}
+
+
+def test_key_changes_with_tags_c_and_sources(tmp_path: Path) -> None:
+    (tmp_path / "go.mod").write_text(GO_MOD)
+    package = "go.etcd.io/etcd/server/v3"
+    keys = [recipe("etcd", package, tmp_path).key, recipe("etcd", package, tmp_path, tags="seccomp").key]
+    keys.append(recipe("etcd", package, tmp_path, tags="seccomp", cgo=True).key)
+    (tmp_path / "main.go").write_text("package main\n")
+    keys.append(recipe("etcd", package, tmp_path).key)
+    assert len(set(keys)) == 4

@@ -1,0 +1,3 @@
+module disagg.dev/e2e/tools/pause
+
+go 1.26.0
