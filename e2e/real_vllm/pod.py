@@ -145,11 +145,6 @@ class Pod:
         """
         return self._child.wait(seconds)
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the engine has ended."""
-        return self._child.poll() is not None
-
     def _answers(self, path: str) -> bool:
         if (status := self._child.poll()) is not None:
             end = tail(self.log, 40)

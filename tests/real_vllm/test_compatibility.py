@@ -16,7 +16,9 @@ SAME = [
     ["--dtype", "float32"],
     ["--kv-cache-dtype=auto"],
     ["--no-disable-hybrid-kv-cache-manager"],
-    ["--kv-transfer-config.kv_connector=NixlPullConnector", "--kv-transfer-config.kv_role=kv_both"],
+    [
+        '--kv-transfer-config={"kv_connector":"NixlPullConnector","kv_role":"kv_both","kv_buffer_device":"cpu"}'
+    ],
     ["--max-model-len=1024"],
     ["--max-num-seqs=3"],
     ["--seed=7"],
