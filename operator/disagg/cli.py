@@ -26,6 +26,7 @@ from disagg.commands.common import (
     level_overrides,
     resources_in,
 )
+from disagg.commands.engine_sim import PASS_THROUGH, engine_sim
 from disagg.commands.topology import topology
 from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 
 app.command(help=help_of(topology))(topology)
+app.command(help=help_of(engine_sim), context_settings=PASS_THROUGH)(engine_sim)
 
 
 @app.command()
