@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from disagg.engine_sim.api import admin
-from disagg.engine_sim.api.errors import ApiError
+from disagg.engine_sim.api.errors import ApiError, internal_error
 from disagg.engine_sim.api.serving import Serving
 from disagg.engine_sim.clock import Clock
 
@@ -72,6 +72,10 @@ def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
                 kind = "Not Found" if status == 404 else "Method Not Allowed"  # noqa: PLR2004 - an HTTP status
                 return ApiError(kind, status=status, kind=kind).response()
             raise
+        except Exception:
+            # A defect of ours, or of a dialect; clients get what the real one gives for its own.
+            _log.exception("%s %s", request.method, request.path)
+            return internal_error().response()
         else:
             return response
         finally:

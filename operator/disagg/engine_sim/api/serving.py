@@ -249,11 +249,11 @@ def failed(answers: Sequence[Answer]) -> None:
 
 def forced_tool(call: Common) -> str | None:
     """The tool that the answer must call; an empty name for any."""
-    if not isinstance(call, ChatRequest) or call.tool_choice in {None, "none", "auto"}:
+    if not isinstance(call, ChatRequest) or call.tool_choice is None:
         return None
     if isinstance(call.tool_choice, dict):
         return named_tool(call.tool_choice)
-    return ""
+    return "" if call.tool_choice == "required" else None
 
 
 def _script(call: Common) -> Callable[[bytes], str] | None:
