@@ -72,7 +72,7 @@ def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
                 kind = "Not Found" if status == 404 else "Method Not Allowed"  # noqa: PLR2004 - an HTTP status
                 return ApiError(kind, status=status, kind=kind).response()
             raise
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, it has an answer
             # A defect of ours, or of a dialect; clients get what the real one gives for its own.
             _log.exception("%s %s", request.method, request.path)
             return internal_error().response()

@@ -38,9 +38,7 @@ def nixl(role: str, **more: Any) -> str:
     return "--kv-transfer-config=" + json.dumps({"kv_connector": "NixlConnector", "kv_role": role, **more})
 
 
-def start_vllm(
-    engines: Engines, role: str, *arguments: str, port: int | None = None, **more: Any
-) -> Engine:
+def start_vllm(engines: Engines, role: str, *arguments: str, port: int | None = None, **more: Any) -> Engine:
     """A vLLM with a NIXL connector; `more` goes into its config."""
     return engines.start(
         "serve",
@@ -56,7 +54,9 @@ def start_vllm(
 def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
     """What the router sends to prefill."""
     return {
-        **{key: value for key, value in body.items() if key not in {"stream", "stream_options", "min_tokens"}},
+        **{
+            key: value for key, value in body.items() if key not in {"stream", "stream_options", "min_tokens"}
+        },
         "max_tokens": 1,
         "kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False},
     }

@@ -16,7 +16,7 @@ PROMPTS = {
     "one block": [1000] * 16,
     "one block and a token": [1000] * 17,
     "many blocks": WORDS * 20,
-    "no words": "Größe – 見る %$ {}[] \n\n\t 12345",
+    "no words": "Größe … 見る %$ {}[] \n\n\t 12345",
 }
 
 

@@ -48,7 +48,11 @@ def exit_of(*arguments: str, **environment: str) -> tuple[int, str]:
             2,
             "kv_load_failure_policy: Unexpected keyword argument",
         ),
-        (("--shutdown-timeout=5", "--sim-engine-version=0.11.0"), 2, "unrecognized arguments: --shutdown-timeout"),
+        (
+            ("--shutdown-timeout=5", "--sim-engine-version=0.11.0"),
+            2,
+            "unrecognized arguments: --shutdown-timeout",
+        ),
         (('--kv-events-config={"port":1}',), 2, "KVEventsConfig"),
         ((nixl("kv_both", kv_connector="NoConnector"),), 1, "Unsupported connector type: NoConnector"),
         ((nixl("kv_both", kv_connector="P2pNcclConnector"),), 1, "Unsupported connector type"),
@@ -236,7 +240,10 @@ def test_an_engine_that_dies_cuts_its_streams(engines: Engines) -> None:
     engine.fault(die_after_tokens=5)
     with closing(engine.connect()) as connection:
         connection.request(
-            "POST", "/v1/completions", json.dumps({**LONG, "stream": True}), {"Content-Type": "application/json"}
+            "POST",
+            "/v1/completions",
+            json.dumps({**LONG, "stream": True}),
+            {"Content-Type": "application/json"},
         )
         events = read_events(connection.getresponse())
     assert not events.done

@@ -13,7 +13,10 @@ from tests.engine_sim.processes import Engine, Engines, Reply, eventually
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 TOOL = {
     "type": "function",
-    "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+    "function": {
+        "name": "weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
 }
 
 
@@ -31,7 +34,9 @@ def engine(shared_engines: Engines) -> Engine:
 
 
 def complete(engine: Engine, **fields: Any) -> Reply:
-    return engine.post(COMPLETIONS, {"model": MODEL, "prompt": "tell me of the cache", "max_tokens": 8, **fields})
+    return engine.post(
+        COMPLETIONS, {"model": MODEL, "prompt": "tell me of the cache", "max_tokens": 8, **fields}
+    )
 
 
 def chat(engine: Engine, **fields: Any) -> Reply:
@@ -44,7 +49,10 @@ def chat(engine: Engine, **fields: Any) -> Reply:
     [
         ({"max_tokens": 1, "min_tokens": 2}, "min_tokens must be less than or equal to max_tokens=1, got 2."),
         ({"max_tokens": 0}, "max_tokens must be at least 1, got 0."),
-        ({"stream_options": {"include_usage": True}}, "Stream options can only be defined when `stream=True`."),
+        (
+            {"stream_options": {"include_usage": True}},
+            "Stream options can only be defined when `stream=True`.",
+        ),
         (
             {"stream": False, "stream_options": {"include_usage": True}},
             "Stream options can only be defined when `stream=True`.",
@@ -83,7 +91,10 @@ def test_a_completion_is_refused(engine: Engine, fields: dict[str, Any], message
         ({"top_logprobs": 2}, "when using `top_logprobs`, `logprobs` must be set to true."),
         ({"tools": []}, "`tools` must not be an empty array."),
         ({"tool_choice": "required"}, "When using `tool_choice`, `tools` must be set."),
-        ({"tools": [TOOL]}, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        (
+            {"tools": [TOOL]},
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        ),
         ({"tools": [TOOL], "tool_choice": "some"}, "Invalid value for `tool_choice`: some!"),
         (
             {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}},
@@ -207,7 +218,9 @@ def test_several_prompts_and_samples_are_numbered_in_order(engine: Engine) -> No
     body = complete(engine, prompt=["one", "two"], n=2, ignore_eos=True).body
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
     single = complete(engine, prompt="two", n=2, ignore_eos=True).body
-    assert [choice["text"] for choice in body["choices"][2:]] == [choice["text"] for choice in single["choices"]]
+    assert [choice["text"] for choice in body["choices"][2:]] == [
+        choice["text"] for choice in single["choices"]
+    ]
     assert body["usage"]["completion_tokens"] == 32
 
 
@@ -219,7 +232,13 @@ def test_stop_strings_end_the_answer_and_are_not_part_of_it(engine: Engine) -> N
     whole = complete(engine, max_tokens=30, ignore_eos=True, min_tokens=0).text
     stop = whole.split()[4]
     expected = whole[: whole.index(stop)]
-    body = {"model": MODEL, "prompt": "tell me of the cache", "max_tokens": 30, "ignore_eos": True, "stop": [stop]}
+    body = {
+        "model": MODEL,
+        "prompt": "tell me of the cache",
+        "max_tokens": 30,
+        "ignore_eos": True,
+        "stop": [stop],
+    }
     reply = engine.post(COMPLETIONS, body)
     assert (reply.text, reply.finish_reason) == (expected, "stop")
     assert reply.body["choices"][0]["stop_reason"] == stop
@@ -254,7 +273,12 @@ def test_usage_comes_with_every_event_if_wanted(engine: Engine) -> None:
 
 
 def test_a_stream_of_a_chat_begins_with_the_role(engine: Engine) -> None:
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "ignore_eos": True}
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 3,
+        "ignore_eos": True,
+    }
     events = engine.stream(CHAT, body)
     deltas = [chunk["choices"][0]["delta"] for chunk in events.chunks]
     assert deltas[0] == {"role": "assistant", "content": ""}
@@ -285,7 +309,9 @@ def test_a_tool_that_must_be_called_is_called(engine: Engine) -> None:
 
 def test_min_tokens_keeps_answers_from_ending(engine: Engine) -> None:
     lengths = {
-        complete(engine, prompt=f"number {index}", max_tokens=400, min_tokens=390).body["usage"]["completion_tokens"]
+        complete(engine, prompt=f"number {index}", max_tokens=400, min_tokens=390).body["usage"][
+            "completion_tokens"
+        ]
         for index in range(4)
     }
     assert all(length >= 390 for length in lengths)
