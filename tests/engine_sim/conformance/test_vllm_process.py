@@ -147,7 +147,7 @@ def test_a_start_that_freezes_ends_by_sigterm(engines: Engines) -> None:
 # End.
 
 
-def in_flight(pool: ThreadPoolExecutor, engine: Engine, body: dict[str, Any]) -> Any:  # noqa: ANN401 - a future
+def in_flight(pool: ThreadPoolExecutor, engine: Engine, body: dict[str, Any]) -> Any:
     engine.fault(slow=20.0)
     future = pool.submit(engine.post, "/v1/completions", body)
     eventually(lambda: engine.state()["running"] == 1)

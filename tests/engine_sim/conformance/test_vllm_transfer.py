@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -37,7 +38,7 @@ def pair(shared_engines: Engines) -> VllmPair:
     return vllm_pair(shared_engines)
 
 
-def decode(engine: Engine, params: dict[str, Any], **fields: Any) -> Any:  # noqa: ANN401 - a reply
+def decode(engine: Engine, params: dict[str, Any], **fields: Any) -> Any:
     body = {"model": MODEL, "prompt": PROMPT, "max_tokens": 20, **fields, "kv_transfer_params": params}
     return engine.post("/v1/completions", body, {"X-Request-Id": "r"})
 
@@ -106,12 +107,36 @@ def test_an_engine_without_connector_ignores_the_field(pair: VllmPair) -> None:
     assert reply.body["kv_transfer_params"] is None
 
 
-def test_a_refused_request_lets_prefill_free_its_blocks(pair: VllmPair) -> None:
-    params = pair.leg(pair.body("refused " + PROMPT))
-    assert params["remote_request_id"]
-    assert pair.prefill.state()["leases"] >= 1
+def patient(engines: Engines, pair: VllmPair) -> VllmPair:
+    """A prefill whose blocks wait longer than any test."""
+    prefill = start_vllm(engines, "kv_producer", kv_connector_extra_config={"kv_lease_duration": 9000})
+    return VllmPair(prefill.ready(), pair.decode, pair.alone)
+
+
+def test_a_refused_request_lets_prefill_free_its_blocks(pair: VllmPair, engines: Engines) -> None:
+    waiting = patient(engines, pair)
+    params = waiting.leg(pair.body(PROMPT))
+    assert waiting.prefill.state()["leases"] == 1
     assert decode(pair.decode, params, max_tokens=2, min_tokens=3).status == 400
-    eventually(lambda: params["remote_request_id"] and pair.prefill.state()["leases"] == 0, 40)
+    eventually(lambda: waiting.prefill.state()["leases"] == 0)
+
+
+def test_a_client_that_leaves_the_queue_lets_prefill_free_its_blocks(
+    pair: VllmPair, engines: Engines
+) -> None:
+    waiting = patient(engines, pair)
+    params = waiting.leg(pair.body("left " + PROMPT))
+    pair.decode.fault(hang=True)
+    try:
+        body = json.dumps({**pair.body("left " + PROMPT), "kv_transfer_params": params})
+        connection = pair.decode.connect()
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        eventually(lambda: pair.decode.state()["waiting"] + pair.decode.state()["remote"] == 1)
+        connection.close()
+        eventually(lambda: waiting.prefill.state()["leases"] == 0)
+    finally:
+        pair.decode.fault(hang=False)
+    assert pair.complete(PROMPT).status == 200
 
 
 # Bytes decide.
