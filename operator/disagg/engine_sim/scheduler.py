@@ -136,6 +136,7 @@ class Scheduler:
             self.running.remove(request)
         elif request.status is Status.WAITING:
             self._waiting_count -= 1
+            self._forget_stale()
         self._end(request, Output("", [], finish_reason=reason), now)
         return request
 
@@ -234,6 +235,12 @@ class Scheduler:
         self._waiting_count += 1
         priority = request.priority if self.limits.by_priority else 0
         heapq.heappush(self._waiting, (priority, order, request))
+
+    def _forget_stale(self) -> None:
+        """Drop entries of requests that were aborted, once they are most of the queue."""
+        if len(self._waiting) > 2 * self._waiting_count + 64:
+            self._waiting = [entry for entry in self._waiting if entry[2].status is Status.WAITING]
+            heapq.heapify(self._waiting)
 
     def _admit(self, step: Step, budget: int, now: float) -> None:
         """Start requests that wait, until something runs out."""
@@ -339,8 +346,9 @@ class Scheduler:
     def _duration(self, step: Step) -> float:
         if not step.scheduled:
             return 0.0
-        decodes = [request for request, _amount in step.scheduled if request.output]
-        prefill = sum(amount for request, amount in step.scheduled if not request.output)
+        # The last token of a prompt that a peer has computed is one like those of an answer.
+        decodes = [request for request, amount in step.scheduled if amount == 1]
+        prefill = sum(amount for _request, amount in step.scheduled if amount > 1)
         return self.profile.step(prefill, len(decodes), sum(request.computed for request in decodes))
 
     def _sample(self, request: Request, now: float) -> Output:

@@ -66,12 +66,12 @@ class Profile:
             decodes: Requests that get one more token in it.
             context_tokens: Tokens that these requests look back on.
         """
-        seconds = self.step_overhead + prefill_tokens / self.prefill_rate
-        if decodes:
-            seconds += (
-                self.decode_base + self.decode_each * (decodes - 1) + self.decode_token * context_tokens
-            )
-        return seconds
+        prefill = prefill_tokens / self.prefill_rate
+        if not decodes:
+            # The weights must be read for any prompt, however short.
+            return self.step_overhead + max(prefill, self.decode_base)
+        decode = self.decode_base + self.decode_each * (decodes - 1) + self.decode_token * context_tokens
+        return self.step_overhead + decode + prefill
 
 
 _LLAMA_8B = Shape(32, 8, 128)

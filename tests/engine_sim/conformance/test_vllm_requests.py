@@ -57,8 +57,13 @@ def chat(engine: Engine, **fields: Any) -> Reply:
             {"stream": False, "stream_options": {"include_usage": True}},
             "Stream options can only be defined when `stream=True`.",
         ),
-        ({"prompt": [5] * 512}, "maximum context length is 512 tokens"),
-        ({"prompt": [5] * 500, "max_tokens": 13}, "maximum context length is 512 tokens"),
+        ({"prompt": [5] * 513}, "maximum context length is 512 tokens"),
+        ({"prompt": [5] * 512}, "max_tokens must be at least 1, got 0."),
+        ({"max_tokens": 513}, "max_tokens=513 cannot be greater than max_model_len=512."),
+        (
+            {"prompt": [5] * 500, "max_tokens": 50, "min_tokens": 13},
+            "less than or equal to max_tokens=12, got 13.",
+        ),
         ({"prompt": ""}, "Either prompt or prompt_embeds must be provided and non-empty."),
         ({"prompt": [10**7]}, "out of vocabulary"),
         ({"n": 0}, "n must be at least 1, got 0."),
@@ -158,8 +163,7 @@ def test_fields_on_the_prefill_leg_of_a_completion(
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
-        ({"tools": [TOOL], "tool_choice": "required"}, 500),
-        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "weather"}}}, 500),
+        ({"tools": [TOOL], "tool_choice": "required"}, 200),
         ({"tools": [TOOL], "tool_choice": "none"}, 200),
         ({"max_completion_tokens": 1}, 200),
         ({"max_completion_tokens": 40}, 200),
@@ -170,6 +174,25 @@ def test_fields_on_the_prefill_leg_of_a_completion(
 )
 def test_fields_on_the_prefill_leg_of_a_chat(engine: Engine, fields: dict[str, Any], status: int) -> None:
     assert chat(engine, **PREFILL, **fields).status == status
+
+
+def test_a_forced_tool_call_that_is_cut(engine: Engine, engines: Engines) -> None:
+    required: dict[str, Any] = {"tools": [TOOL], "tool_choice": "required"}
+    named = {**required, "tool_choice": {"type": "function", "function": {"name": "weather"}}}
+    (choice,) = chat(engine, **PREFILL, **required).body["choices"]
+    assert (choice["finish_reason"], choice["message"]["tool_calls"]) == ("length", [])
+    (choice,) = chat(engine, **PREFILL, **named).body["choices"]
+    assert choice["message"]["tool_calls"][0]["function"]["arguments"] == "{"
+    old = start_vllm(engines, "kv_both", "--sim-engine-version=0.18.0", "--max-model-len=512").ready()
+    for fields in (required, named):
+        assert chat(old, **PREFILL, **fields).status == 500
+    # Nor does it make answers shorter than they were asked for.
+    reply = complete(old, prompt=[5] * 500, max_tokens=13)
+    assert (reply.status, "is too large: 13" in reply.message) == (400, True)
+    assert (
+        complete(engine, prompt=[5] * 500, max_tokens=13, ignore_eos=True).body["usage"]["completion_tokens"]
+        == 12
+    )
 
 
 def test_max_completion_tokens_overrides_max_tokens_on_the_prefill_leg(engine: Engine) -> None:
@@ -362,6 +385,21 @@ def test_a_key_is_needed_where_one_is_set(engines: Engines) -> None:
     engine = engines.start("serve", MODEL, *SCALE, VLLM_API_KEY="secret").ready()
     assert engine.get("/v1/models").status == 401
     assert engine.request("GET", "/v1/models", headers={"Authorization": "Bearer secret"}).status == 200
+
+
+def test_the_prefix_cache_is_emptied_in_development(engines: Engines, engine: Engine) -> None:
+    assert engine.post("/reset_prefix_cache", {}).status == 404
+    found = engines.start(
+        "serve", MODEL, *SCALE, "--enable-prompt-tokens-details", VLLM_SERVER_DEV_MODE="1"
+    ).ready()
+
+    def cached() -> int:
+        details = complete(found, prompt=[5] * 100).body["usage"]["prompt_tokens_details"]
+        return int(details["cached_tokens"])
+
+    assert [cached(), cached()] == [0, 96]
+    assert found.post("/reset_prefix_cache", {}).status == 200
+    assert cached() == 0
 
 
 def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:

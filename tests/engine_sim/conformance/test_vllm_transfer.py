@@ -100,6 +100,13 @@ def test_without_a_needed_key_decode_computes_the_prompt(pair: VllmPair, missing
     assert pair.decode.metric("vllm:nixl_xfer_time_seconds_count") == pulls
 
 
+def test_an_engine_that_is_sent_its_own_blocks_reads_them(pair: VllmPair) -> None:
+    params = pair.leg(pair.body("own " + PROMPT))
+    reply = decode(pair.prefill, params, prompt="own " + PROMPT)
+    assert (reply.status, reply.text) == (200, pair.single("own " + PROMPT).text)
+    assert decode(pair.prefill, pair.leg(pair.body("one"), "x"), prompt="one").text == pair.single("one").text
+
+
 def test_an_engine_without_connector_ignores_the_field(pair: VllmPair) -> None:
     params = pair.leg(pair.body(PROMPT))
     reply = decode(pair.alone, params)
@@ -278,12 +285,9 @@ def test_a_block_that_there_is_not_fails_the_request(pair: VllmPair) -> None:
     "arguments",
     [
         ("--kv-cache-dtype=fp8",),
-        ("--dtype=float32",),
         ("--sim-engine-version=0.32.0",),
-        ("--sim-attention-backend=FLASHINFER",),
         ("--disable-hybrid-kv-cache-manager",),
         ("--sim-profile=llama-8b-h100",),
-        ('--speculative-config={"method":"eagle3"}',),
     ],
     ids=lambda arguments: arguments[0].removeprefix("--").partition("=")[0],
 )
@@ -299,11 +303,9 @@ def test_an_incompatible_peer_is_refused(
 @pytest.mark.parametrize(
     ("prefill", "consumer", "fits"),
     [
-        (("-tp=1", "--block-size=16"), ("-tp=2", "--block-size=16"), True),
         (("-tp=2", "--block-size=16"), ("-tp=1", "--block-size=32"), True),
         (("-tp=1", "--block-size=16"), ("-tp=1", "--block-size=64"), True),
         (("-tp=1", "--block-size=32"), ("-tp=1", "--block-size=16"), False),
-        (("-tp=1", "--block-size=32"), ("-tp=1", "--block-size=48"), False),
         # Two KV heads: four ranks have copies.
         (("-tp=4", "--block-size=16"), ("-tp=2", "--block-size=16"), False),
         (("-tp=2", "--block-size=16"), ("-tp=4", "--block-size=16"), True),

@@ -26,6 +26,8 @@ def test_more_work_takes_longer(name: str) -> None:
     one = found.step(0, 1, 1000)
     assert found.step(0, 64, 64000) >= one
     assert found.step(4096, 1, 1000) > one
+    # However short a prompt is, the weights are read for it.
+    assert found.step(1, 0, 0) >= found.decode_base
     # Batching pays.
     assert found.step(0, 64, 64000) < 64 * one
 

@@ -49,7 +49,7 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
                 (prompt, serving.sampling(call, allowed, index, call.logprobs))
                 for index in range(call.choices)
             ]
-    name = request_id(http, "cmpl")
+    name = request_id(http, call, "cmpl")
     head = _head(name, "text_completion", call, serving)
     own = name + "-{prompt}"
     echo = call.echo or False
@@ -81,7 +81,7 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
         echoed: set[int] = set()
         fancy = echo or call.logprobs is not None or bool(call.return_token_ids)
         streamer = Streamer(len(sequences), head, choice, None if fancy else plain)
-        return await _stream(serving, http, engine, call, own, sequences, streamer, b"")
+        return await _stream(serving, http, engine, call, own, sequences, streamer)
     answers, requests = await _whole(serving, engine, call, own, sequences)
     choices = [
         {
@@ -115,13 +115,15 @@ async def chat_completions(serving: Serving, http: web.Request) -> web.StreamRes
         serving.admit(call)
         given = (call.kv_transfer_params or {}).get("prompt_token_ids") or call.prompt_token_ids
         prompt = given if isinstance(given, list) else chat_prompt(call)
-        wanted = call.max_tokens if call.max_completion_tokens is None else call.max_completion_tokens
-        allowed = serving.limits(call, prompt, wanted)
+        wanted, param = call.max_completion_tokens, "max_completion_tokens"
+        if wanted is None:
+            wanted, param = call.max_tokens, "max_tokens"
+        allowed = serving.limits(call, prompt, wanted, param)
         logprobs = (call.top_logprobs or 0) if call.logprobs else None
         sequences = [
             (prompt, serving.sampling(call, allowed, index, logprobs)) for index in range(call.choices)
         ]
-    name = request_id(http, "chatcmpl")
+    name = request_id(http, call, "chatcmpl")
     tool = forced_tool(call)
     if call.stream:
         head = _head(name, "chat.completion.chunk", call, serving)
@@ -131,7 +133,7 @@ async def chat_completions(serving: Serving, http: web.Request) -> web.StreamRes
     choices = [
         {
             "index": index,
-            **_message(answer, tool),
+            **_message(answer, tool, lenient=serving.lenient),
             "logprobs": chat_logprobs(answer.tokens, answer.logprobs) if call.logprobs else None,
             "stop_reason": answer.stop_reason,
             "token_ids": answer.tokens if call.return_token_ids else None,
@@ -211,7 +213,6 @@ async def _stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
     name: str,
     sequences: Sequence[tuple[list[int], Sampling]],
     streamer: Streamer,
-    opening: bytes,
 ) -> web.StreamResponse:
     options = call.stream_options
     wants_usage = serving.force_usage or (options is not None and options.include_usage)
@@ -234,7 +235,7 @@ async def _stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
         )
 
     try:
-        return await serve(http, streamer, opening, closing, _headers(serving, http))
+        return await serve(http, streamer, closing, _headers(serving, http))
     finally:
         for request in requests:
             engine.abort(request.id)
@@ -316,7 +317,8 @@ async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
 
     fancy = tool is not None or bool(call.logprobs) or bool(call.return_token_ids)
     streamer = Streamer(len(sequences), head, choice, None if fancy else plain)
-    opening = b"".join(
+    # With the first output and not before: routers take the time to it.
+    streamer.opening = b"".join(
         event(
             head
             | {
@@ -333,11 +335,16 @@ async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
         )
         for index in range(len(sequences))
     )
-    return await _stream(serving, http, engine, call, name, sequences, streamer, opening)
+    return await _stream(serving, http, engine, call, name, sequences, streamer)
 
 
-def _message(answer: Answer, tool: str | None) -> dict[str, Any]:
+def _message(answer: Answer, tool: str | None, *, lenient: bool) -> dict[str, Any]:
     """The message of an answer and how it ended.
+
+    Args:
+        answer: The answer.
+        tool: Tool that it had to call, an empty name for any; None if it had not to.
+        lenient: Whether a call that was cut is no error.
 
     Raises:
         ApiError: It had to call a tool and was cut before it had.
@@ -357,21 +364,27 @@ def _message(answer: Answer, tool: str | None) -> dict[str, Any]:
     try:
         found = orjson.loads(answer.text)
     except orjson.JSONDecodeError as error:
+        if lenient:
+            # What there is of a named tool's arguments is told; of a free choice nothing.
+            message["content"] = ""
+            message["tool_calls"] = [_call(tool, answer.text)] if tool else []
+            return {"message": message, "finish_reason": answer.finish_reason}
         # What the real one says of a forced tool call that max_tokens has cut.
         raise ApiError(
             f"Invalid JSON: EOF while parsing a value: {error}", status=500, kind="InternalServerError"
         ) from error
     calls = [{"name": tool, "parameters": found}] if tool else found
-    message["content"] = None if tool == "" else ""
-    message["tool_calls"] = [
-        {
-            "id": f"chatcmpl-tool-{uuid.uuid4().hex}",
-            "type": "function",
-            "function": {"name": each["name"], "arguments": orjson.dumps(each["parameters"]).decode()},
-        }
-        for each in calls
-    ]
+    message["content"] = ""
+    message["tool_calls"] = [_call(each["name"], orjson.dumps(each["parameters"]).decode()) for each in calls]
     return {"message": message, "finish_reason": "stop" if tool else "tool_calls"}
+
+
+def _call(name: str, arguments: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-tool-{uuid.uuid4().hex}",
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
 
 
 def _tool_delta(index: int, text: str, tool: str, call: ChatRequest, started: set[int]) -> dict[str, Any]:

@@ -84,6 +84,8 @@ class Serving:
         force_usage: Whether streams always tell usage.
         echo_ids: Whether answers carry X-Request-Id.
         random_ids: Whether the engine adds something of its own to request ids.
+        lenient: Whether an answer that does not fit beside its prompt is made shorter, and a forced tool call that was cut
+            is no error, as in newer releases.
         stream_transfer: Whether the last event of a stream carries what the connector says.
         transfer_of: What a call says about peers.
         extra: What an answer says beside OpenAI's fields.
@@ -101,6 +103,7 @@ class Serving:
     force_usage: bool = False
     echo_ids: bool = False
     random_ids: bool = True
+    lenient: bool = True
     stream_transfer: bool = True
     transfer_of: Callable[[Common], dict[str, Any] | None] = kv_params
     extra: Callable[[Sequence[Answer]], dict[str, Any]] = kv_answer
@@ -120,28 +123,41 @@ class Serving:
             return self.engines[int(wanted)]
         return min(self.engines, key=lambda engine: engine.load)
 
-    def limits(self, call: Common, prompt: Sequence[int], wanted: int | None) -> int:
+    def limits(
+        self, call: Common, prompt: Sequence[int], wanted: int | None, param: str = "max_tokens"
+    ) -> int:
         """Tokens that an answer may have.
 
+        Args:
+            call: The call.
+            prompt: Tokens of the prompt.
+            wanted: Tokens that the call asks for; None if it does not say.
+            param: The field that says it.
+
         Raises:
-            ApiError: The prompt does not fit, or not together with the answer.
+            ApiError: The prompt does not fit, or in older releases not together with the answer.
         """
         longest, size = self.models.max_model_len, len(prompt)
-        if size >= longest:
+        if wanted is not None and wanted > longest:
+            raise ApiError(
+                f"{param}={wanted} cannot be greater than max_model_len={longest}. Please request fewer output tokens.",
+                param=param,
+            )
+        if size > longest:
             raise ApiError(
                 f"This model's maximum context length is {longest} tokens. However, your prompt contains {size} input "
                 "tokens, which exceeds this limit even without any output tokens. Please reduce the length of the "
                 "input prompt.",
                 param="input_tokens",
             )
-        if wanted is not None and size + wanted > longest:
+        room = longest - size
+        if wanted is not None and wanted > room and not self.lenient:
             raise ApiError(
-                f"This model's maximum context length is {longest} tokens. However, you requested {wanted} output tokens "
-                f"and your prompt contains at least {size} input tokens, for a total of at least {size + wanted} "
-                "tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
-                param="input_tokens",
+                f"'max_tokens' or 'max_completion_tokens' is too large: {wanted}. This model's maximum context length "
+                f"is {longest} tokens and your request has {size} input tokens ({wanted} > {longest} - {size}).",
+                param=param,
             )
-        allowed = longest - size if wanted is None else wanted
+        allowed = room if wanted is None else min(wanted, room)
         check_tokens(allowed, call.min_tokens)
         return allowed
 
@@ -232,9 +248,9 @@ class Serving:
         }
 
 
-def request_id(http: web.Request, prefix: str) -> str:
+def request_id(http: web.Request, call: Common, prefix: str) -> str:
     """The id of a call: what the sender says, or a new one."""
-    return f"{prefix}-{http.headers.get('X-Request-Id') or uuid.uuid4().hex}"
+    return f"{prefix}-{http.headers.get('X-Request-Id') or call.request_id or uuid.uuid4().hex}"
 
 
 def failed(answers: Sequence[Answer]) -> None:

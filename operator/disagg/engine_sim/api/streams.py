@@ -68,6 +68,7 @@ class Streamer:
     Attributes:
         done: Set when all sequences are over.
         failed: Whether one of them ended with an error.
+        opening: Events that come with the first output.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Streamer:
             ]
         self.done = asyncio.Event()
         self.failed = False
+        self.opening = b""
         self.last_extra: Callable[[Output], dict[str, Any]] = lambda _output: {}
         self.usage: Callable[[int], dict[str, Any]] | None = None
 
@@ -116,6 +118,9 @@ class Streamer:
     def _take(self, index: int, output: Output) -> None:
         if self.failed:
             return
+        if self.opening:
+            self._send(self.opening)
+            self.opening = b""
         if output.finish_reason == "error":
             self.failed = True
             self._send(event(internal_error().body()))
@@ -126,18 +131,23 @@ class Streamer:
                 before, after = self._plain[index]
                 self._send(before + orjson.dumps(output.text) + after)
             return
-        choice = self._choice(index, output)
-        if choice is not None:
-            body = self.head | {"choices": [choice]}
-            if self.usage is not None:
-                body["usage"] = self.usage(index)
-            if output.finish_reason is not None:
-                body |= self.last_extra(output)
-            self._send(event(body))
+        self._tell(index, output)
         if output.finish_reason is not None:
             self._left -= 1
             if self._left == 0:
                 self.done.set()
+
+    def _tell(self, index: int, output: Output) -> None:
+        """Send the event of an output that has more than text."""
+        choice = self._choice(index, output)
+        if choice is None:
+            return
+        body = self.head | {"choices": [choice]}
+        if self.usage is not None:
+            body["usage"] = self.usage(index)
+        if output.finish_reason is not None:
+            body |= self.last_extra(output)
+        self._send(event(body))
 
     def _send(self, data: bytes) -> None:
         if self._stream is None:
@@ -149,7 +159,6 @@ class Streamer:
 async def serve(
     http: web.Request,
     streamer: Streamer,
-    opening: bytes,
     closing: Callable[[], bytes],
     headers: dict[str, str],
 ) -> web.StreamResponse:
@@ -158,14 +167,11 @@ async def serve(
     Args:
         http: The call.
         streamer: Its events.
-        opening: Events before the first output.
         closing: Events after the last one.
         headers: Of the answer.
     """
     stream = EventStream(http, headers)
     await stream.open()
-    if opening:
-        stream.write(opening)
     streamer.connect(stream)
     await streamer.done.wait()
     stream.write(DONE if streamer.failed else closing() + DONE)

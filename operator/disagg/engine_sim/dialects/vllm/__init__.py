@@ -88,6 +88,7 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
         force_usage=args.force_usage,
         echo_ids=args.echo_ids,
         random_ids=args.release >= (0, 13),
+        lenient=args.release >= (0, 32),
         stream_transfer=args.release >= (0, 33),
         admit=_no_pulled_logprobs,
     )

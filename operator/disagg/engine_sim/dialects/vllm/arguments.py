@@ -34,6 +34,7 @@ class Arguments:
         side_port: As well, of rank 0.
         keep_alive: Seconds that idle connections stay open.
         runtime_loras: Whether adapters may be loaded by HTTP.
+        development: Whether there are routes for developers.
         api_keys: Keys of which one is needed; none needed if empty.
     """
 
@@ -75,6 +76,7 @@ class Arguments:
     side_port: int
     keep_alive: float
     runtime_loras: bool
+    development: bool
     api_keys: tuple[str, ...]
 
     @property
@@ -216,6 +218,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
         side_port=_number(environment, "VLLM_NIXL_SIDE_CHANNEL_PORT", 5600 if release >= (0, 18) else 5557),
         keep_alive=_number(environment, "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", 5),
         runtime_loras=_number(environment, "VLLM_ALLOW_RUNTIME_LORA_UPDATING", 0) == 1,
+        development=_number(environment, "VLLM_SERVER_DEV_MODE", 0) == 1,
         api_keys=tuple(get("api_key", [])) or tuple(filter(None, [environment.get("VLLM_API_KEY")])),
     )
 

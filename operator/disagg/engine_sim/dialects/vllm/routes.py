@@ -30,10 +30,17 @@ def routes(serving: Serving, registry: Registry, args: Arguments) -> web.Applica
 
         add("POST", path, handler)
 
+    async def reset(_http: web.Request) -> web.Response:
+        for engine in serving.engines:
+            engine.scheduler.pool.clear()
+        return web.Response()
+
     post("/v1/completions", generate.completions)
     post("/v1/chat/completions", generate.chat_completions)
     post("/tokenize", models.tokenize)
     post("/detokenize", models.detokenize)
+    if args.development:
+        add("POST", "/reset_prefix_cache", reset)
     if args.runtime_loras:
         post("/v1/load_lora_adapter", models.load_lora)
         post("/v1/unload_lora_adapter", models.unload_lora)
