@@ -66,6 +66,14 @@ def chat(engine: Engine, **fields: Any) -> Reply:
         ),
         ({"prompt": ""}, "Either prompt or prompt_embeds must be provided and non-empty."),
         ({"prompt": [10**7]}, "out of vocabulary"),
+        ({"logprobs": 21}, "Requested sample logprobs of 21, which is greater than max allowed: 20"),
+        ({"prompt_logprobs": 21}, "Requested prompt logprobs of 21, which is greater than max allowed: 20"),
+        ({"n": 16385}, "n must be at most 16384, got 16385."),
+        ({"prompt": {"text": "no"}}, "Expected `str | array | null`, got `object`"),
+        ({"prompt": ["text", 5]}, "prompt must be text, tokens, or a list of either"),
+        ({"prompt": ["text", ""]}, "must be provided and non-empty"),
+        ({"prompt": [[5], []]}, "must be provided and non-empty"),
+        ({"kv_transfer_params": "all"}, "Expected `object | null`, got `str`"),
         ({"n": 0}, "n must be at least 1, got 0."),
         ({"n": 2, "temperature": 0}, "n must be 1 when using greedy sampling, got 2."),
         ({"temperature": -1}, "temperature must be non-negative, got -1"),
@@ -235,6 +243,14 @@ def test_a_completion_has_the_fields_of_vllm(engine: Engine) -> None:
     assert [len(each) for each in logprobs["top_logprobs"]] == [3, 3, 3]
     assert logprobs["text_offset"][0] == 0
     assert all(each <= 0 for each in logprobs["token_logprobs"])
+
+
+def test_log_probabilities_of_a_prompt(engine: Engine) -> None:
+    (choice,) = complete(engine, prompt="the cache", prompt_logprobs=1).body["choices"]
+    first, second = choice["prompt_logprobs"]
+    assert first is None
+    (entry,) = second.values()
+    assert entry["decoded_token"] == " cache"  # noqa: S105 - no secret
 
 
 def test_several_prompts_and_samples_are_numbered_in_order(engine: Engine) -> None:

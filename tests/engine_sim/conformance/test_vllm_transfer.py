@@ -282,6 +282,30 @@ def test_a_block_that_there_is_not_fails_the_request(pair: VllmPair) -> None:
 
 
 @pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"remote_port": "many"},
+        {"remote_port": 0},
+        {"remote_host": "no such host"},
+        {"remote_host": ["127.0.0.1"]},
+        {"tp_size": "all"},
+        {"remote_block_ids": {"0": [1]}},
+        {"remote_block_ids": [["a"]]},
+        {"remote_block_ids": [[]]},
+        {"remote_block_ids": "1"},
+    ],
+    ids=str,
+)
+def test_nonsense_fails_the_request_and_not_the_engine(pair: VllmPair, nonsense: dict[str, Any]) -> None:
+    params = pair.leg(pair.body(PROMPT))
+    # Of an engine that is not known yet, lest its address be of no interest.
+    unknown = {"remote_engine_id": f"unknown {nonsense}"} if "remote_block_ids" not in nonsense else {}
+    reply = decode(pair.decode, {**params, **unknown, **nonsense}, cache_salt=str(nonsense))
+    assert reply.status == 500
+    assert pair.complete("still alive").status == 200
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ("--kv-cache-dtype=fp8",),

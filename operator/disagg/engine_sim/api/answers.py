@@ -87,5 +87,16 @@ def chat_logprobs(tokens: Sequence[int], found: Sequence[tuple[float, list[int]]
     }
 
 
+def prompt_logprobs(tokens: Sequence[int], wanted: int | None) -> list[dict[str, Any] | None] | None:
+    """Log probabilities of a prompt's tokens, of which the first has none; None if they are not wanted."""
+    if wanted is None:
+        return None
+    found: list[dict[str, Any] | None] = [None]
+    for token in tokens[1:]:
+        entry = {"logprob": -(1 + token % 256) / 64, "rank": 1, "decoded_token": token_text(token)}
+        found.append({str(token): entry})
+    return found
+
+
 def _entry(token: int, logprob: float) -> dict[str, Any]:
     return {"token": token_text(token), "logprob": logprob, "bytes": list(token_bytes(token))}

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from disagg.engine_sim.api.answers import Answer, chat_logprobs, completion_logprobs
+from disagg.engine_sim.api.answers import Answer, chat_logprobs, completion_logprobs, prompt_logprobs
 from disagg.engine_sim.api.errors import ApiError
 from disagg.engine_sim.api.prompts import chat_prompt, completion_prompts
 from disagg.engine_sim.api.protocol import (
@@ -38,6 +38,8 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
     call = parse(await body(http), CompletionRequest)
     async with _ready(serving, http, call) as engine:
         check_completion(call)
+        serving.check_logprobs("sample", call.logprobs)
+        serving.check_logprobs("prompt", call.prompt_logprobs)
         serving.admit(call)
         prompts = completion_prompts(call)
         sequences = []
@@ -93,7 +95,7 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
             "finish_reason": answer.finish_reason,
             "stop_reason": answer.stop_reason,
             "token_ids": answer.tokens if call.return_token_ids else None,
-            "prompt_logprobs": None,
+            "prompt_logprobs": prompt_logprobs(request.prompt, call.prompt_logprobs),
             "prompt_token_ids": request.prompt if call.return_token_ids else None,
         }
         for index, (answer, request) in enumerate(zip(answers, requests, strict=True))
@@ -112,6 +114,8 @@ async def chat_completions(serving: Serving, http: web.Request) -> web.StreamRes
         call.add_generation_prompt = False
     async with _ready(serving, http, call) as engine:
         check_chat(call, auto_tools=serving.auto_tools)
+        serving.check_logprobs("sample", call.top_logprobs)
+        serving.check_logprobs("prompt", call.prompt_logprobs)
         serving.admit(call)
         given = (call.kv_transfer_params or {}).get("prompt_token_ids") or call.prompt_token_ids
         prompt = given if isinstance(given, list) else chat_prompt(call)
@@ -272,7 +276,10 @@ def _respond(  # noqa: PLR0913, PLR0917 - the parts it is made of
         "usage": serving.usage(requests, call.choices),
     }
     if head["object"] == "chat.completion":
-        whole |= {"prompt_logprobs": None, "prompt_token_ids": None}
+        whole |= {
+            "prompt_logprobs": prompt_logprobs(requests[0].prompt, call.prompt_logprobs),
+            "prompt_token_ids": requests[0].prompt if call.return_token_ids else None,
+        }
     whole |= serving.extra(answers)  # noqa: S610 - not of Django
     return web.Response(
         body=orjson.dumps(whole), content_type="application/json", headers=_headers(serving, http)

@@ -24,23 +24,19 @@ def completion_prompts(request: CompletionRequest) -> list[list[int]]:
         return [encode(given)]
     if not given:
         raise ApiError("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
-    if isinstance(given[0], int):
-        numbers = [token for token in given if isinstance(token, int)]
-        if len(numbers) != len(given):
-            raise ApiError(
-                "prompt must be text, tokens, or a list of either", kind="Bad Request", param="prompt"
-            )
-        return [known_tokens(numbers)]
+    kind = type(given[0])
+    if any(type(each) is not kind for each in given):
+        raise ApiError("prompt must be text, tokens, or a list of either", kind="Bad Request", param="prompt")
+    if kind is int:
+        return [known_tokens([each for each in given if isinstance(each, int)])]
     if len(given) > _MAX_PROMPTS:
         raise ApiError(
             f"prompt list length {len(given)} exceeds the maximum allowed count of {_MAX_PROMPTS}. To increase this "
             "limit, set the VLLM_MAX_COMPLETION_PROMPTS environment variable.",
             param="prompt",
         )
-    prompts = [
-        encode(each) if isinstance(each, str) else known_tokens(each if isinstance(each, list) else [each])
-        for each in given
-    ]
+    prompts = [encode(each) for each in given if isinstance(each, str)]
+    prompts += [known_tokens(each) for each in given if isinstance(each, list)]
     if not all(prompts):
         raise ApiError("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
     return prompts

@@ -92,6 +92,8 @@ class ChatRequest(Common, kw_only=True):
     prompt_token_ids: list[int] | None = None
 
 
+_MAX_SAMPLES = 16384
+
 _Request = TypeVar("_Request", bound=msgspec.Struct)
 
 
@@ -127,7 +129,7 @@ def check_stream(request: Common) -> None:
             raise ApiError("`prompt_logprobs` must be a positive value or -1.", param="prompt_logprobs")
 
 
-def check_sampling(request: Common) -> None:  # noqa: C901 - a list of checks
+def check_sampling(request: Common) -> None:
     """Refuse values that sampling can't have.
 
     Raises:
@@ -151,9 +153,19 @@ def check_sampling(request: Common) -> None:  # noqa: C901 - a list of checks
         raise ApiError(f"top_k must be 0 (disable), or at least 1, got {request.top_k}.")
     if request.min_p is not None and not 0 <= request.min_p <= 1:
         raise ApiError(f"min_p must be in [0, 1], got {request.min_p}.")
+    _check_samples(request)
+
+
+def _check_samples(request: Common) -> None:
     if request.choices < 1:
         raise ApiError(f"n must be at least 1, got {request.choices}.", param="n")
-    if request.choices > 1 and temperature == 0:
+    if request.choices > _MAX_SAMPLES:
+        raise ApiError(
+            f"n must be at most {_MAX_SAMPLES}, got {request.choices}. To increase this limit, set the "
+            "VLLM_MAX_N_SEQUENCES environment variable.",
+            param="n",
+        )
+    if request.choices > 1 and request.temperature == 0:
         raise ApiError(f"n must be 1 when using greedy sampling, got {request.choices}.")
     if any(not each for each in request.stops):
         raise ApiError("stop cannot contain an empty string.")

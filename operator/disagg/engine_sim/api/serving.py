@@ -79,6 +79,7 @@ class Serving:
         clock: Their time.
         faults: What goes wrong.
         seed: Of the command line.
+        max_logprobs: Alternatives that may be wanted for a token; -1 for any number.
         auto_tools: Whether there is a parser for tool calls.
         prompt_details: Whether usage tells of cached tokens.
         force_usage: Whether streams always tell usage.
@@ -98,6 +99,7 @@ class Serving:
     clock: Clock
     faults: Faults
     seed: int = 0
+    max_logprobs: int = 20
     auto_tools: bool = False
     prompt_details: bool = False
     force_usage: bool = False
@@ -160,6 +162,18 @@ class Serving:
         allowed = room if wanted is None else min(wanted, room)
         check_tokens(allowed, call.min_tokens)
         return allowed
+
+    def check_logprobs(self, kind: str, wanted: int | None) -> None:
+        """Refuse more alternatives than the engine gives.
+
+        Raises:
+            ApiError: There are more wanted.
+        """
+        if wanted is not None and wanted > self.max_logprobs >= 0:
+            raise ApiError(
+                f"Requested {kind} logprobs of {wanted}, which is greater than max allowed: {self.max_logprobs}",
+                param="logprobs" if kind == "sample" else "prompt_logprobs",
+            )
 
     def sampling(self, call: Common, max_tokens: int, index: int, logprobs: int | None) -> Sampling:
         """How the sample number `index` of a call is drawn."""

@@ -227,7 +227,8 @@ class NixlConnector:
         try:
             # Others may wait for the same handshake: one that leaves must not end it.
             return await asyncio.shield(task)
-        except (HandshakeError, TransferError) as error:
+        except (HandshakeError, TransferError, ValueError, TypeError) as error:
+            # Values of the sender's that are none also end here: they must not end the engine.
             if self._peers.get(engine_id) is task:
                 del self._peers[engine_id]
             raise TransferError(str(error)) from error
@@ -358,13 +359,14 @@ class NixlConnector:
             )
 
 
-def _flat(block_ids: list[Any]) -> list[int]:
+def _flat(block_ids: Any) -> list[int]:  # noqa: ANN401 - whatever the sender says
     """Block ids of the one KV cache group there is; before groups they were a plain list.
 
     Raises:
         TransferError: They are neither.
     """
-    found = block_ids[0] if block_ids and isinstance(block_ids[0], list) else block_ids
-    if not all(isinstance(block, int) for block in found):
-        raise TransferError(f"block ids expected, not {block_ids!r}")
-    return list(found)
+    if isinstance(block_ids, list):
+        found = block_ids[0] if block_ids and isinstance(block_ids[0], list) else block_ids
+        if all(isinstance(block, int) for block in found):
+            return list(found)
+    raise TransferError(f"block ids expected, not {block_ids!r}")

@@ -37,7 +37,7 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
     token_bytes = _token_bytes(args, shape)
     count = _blocks(args, shape, token_bytes)
     longest = _longest(args, shape, count)
-    _check_parallel(args, shape)
+    _check_fits(args, shape, sim)
     nixl = nixl_config(args.kv_transfer, args.release)
     clock, faults = Clock(sim.time_scale), Faults()
     registry = Registry(args.served_model_name[0], longest)
@@ -83,6 +83,7 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
         clock,
         faults,
         seed=args.seed,
+        max_logprobs=args.max_logprobs,
         auto_tools=args.auto_tools,
         prompt_details=args.prompt_details,
         force_usage=args.force_usage,
@@ -145,7 +146,12 @@ def _longest(args: Arguments, shape: Profile, blocks: int) -> int:
     return longest
 
 
-def _check_parallel(args: Arguments, shape: Profile) -> None:
+def _check_fits(args: Arguments, shape: Profile, sim: SimFlags) -> None:
+    if sim.attention_backend == "FLASH_ATTN" and args.block_size % 16:
+        raise StartError(
+            "ValueError: Selected backend AttentionBackendEnum.FLASH_ATTN is not valid for this configuration. Reason: "
+            "['block_size not supported']"
+        )
     tp, heads = args.tensor_parallel_size, shape.shape.kv_heads
     if not shape.shape.latent and max(tp, heads) % min(tp, heads):
         raise StartError(

@@ -18,6 +18,7 @@ from disagg.engine_sim.kv_events import EventsConfig
 
 Release = tuple[int, int]
 
+_MAX_PORT = 65535
 DEFAULT_VERSION = "0.33.0"
 _UNITS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
 
@@ -66,6 +67,7 @@ class Arguments:
     enable_lora: bool
     loras: dict[str, str]
     max_loras: int
+    max_logprobs: int
     auto_tools: bool
     prompt_details: bool
     force_usage: bool
@@ -172,6 +174,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
     ):
         if value < least:
             raise StartError(f"Value error, {name} must be at least {least}, got {value}")
+    if not 0 <= get("port", 8000) <= _MAX_PORT:
+        raise StartError("OverflowError: bind(): port must be 0-65535.")
     if get("headless", False):
         raise StartError("--headless is not simulated: a node without an API has nothing to show")
     loras = _loras(get("lora_modules", []))
@@ -208,6 +212,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
         enable_lora=get("enable_lora", False),
         loras=loras,
         max_loras=get("max_loras", 1),
+        max_logprobs=get("max_logprobs", 20),
         auto_tools=get("enable_auto_tool_choice", False),
         prompt_details=get("enable_prompt_tokens_details", False),
         force_usage=get("enable_force_include_usage", False),
@@ -278,6 +283,8 @@ def _events(text: str) -> EventsConfig:
         raise ValueError(
             f"Unexpected keyword argument in KVEventsConfig: {text if not isinstance(value, dict) else unknown}"
         )
+    if value.get("publisher", "zmq") not in {"zmq", "null"}:
+        raise ValueError(f"publisher: Input should be 'null' or 'zmq', not {value['publisher']!r}")
     config = EventsConfig(**value)
     return EventsConfig(**{**value, "topic": os.path.expandvars(config.topic)})
 

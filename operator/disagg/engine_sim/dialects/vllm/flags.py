@@ -117,7 +117,7 @@ SINCE = {
 
 INTEGERS = """
  block-size data-parallel-rank data-parallel-size data-parallel-size-local data-parallel-start-rank max-loras
- max-num-batched-tokens max-num-queued-reqs max-num-queued-tokens max-num-seqs num-gpu-blocks-override
+ max-logprobs max-num-batched-tokens max-num-queued-reqs max-num-queued-tokens max-num-seqs num-gpu-blocks-override
  pipeline-parallel-size port seed shutdown-timeout tensor-parallel-size
 """.split()  # noqa: SIM905 - a list of strings is unreadable
 """Flags whose value is a whole number."""
