@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from disagg.engine_sim.blocks import DIGEST, BlockPool, Leases, block_hashes, digests, unit_of
+from disagg.engine_sim.blocks import BlockPool, Leases, block_hashes
+from disagg.engine_sim.content import Content
 from disagg.engine_sim.request import Output, Request, Status
 from disagg.engine_sim.stopping import advance
 from disagg.engine_sim.text import encode, voice
@@ -98,7 +99,7 @@ class Scheduler:
 
     def __post_init__(self) -> None:
         self.leases = Leases(self.pool)
-        self.unit = unit_of(self.pool.block_size)
+        self.content = Content(self.pool, self.limits.identity)
         self.running: list[Request] = []
         self.requests: dict[str, Request] = {}
         self.remote: dict[str, Request] = {}
@@ -152,8 +153,8 @@ class Scheduler:
         request.external_tokens = size - pull.skip
         # The last token is computed again, for its logits.
         request.computed = size - 1
-        self._resume_digests(request, size)
-        self._register(request, size)
+        self.content.resume(request, size)
+        self.content.register(request, size)
         self.arrived += 1
         self._enqueue(request, next(self._front))
 
@@ -165,7 +166,7 @@ class Scheduler:
         request.remote = False
         if recompute:
             request.computed = pull.skip
-            self._resume_digests(request, pull.skip)
+            self.content.resume(request, pull.skip)
             self._enqueue(request, next(self._front))
         else:
             self._end(request, Output("", [], finish_reason="error"), now)
@@ -213,8 +214,8 @@ class Scheduler:
             request.computed += amount
             # What a peer has computed stays as it came: the answer must not follow from our own copy of the prompt.
             if request.computed <= len(request.prompt) and not request.pulled:
-                self._write_prompt(request)
-            self._register(request, request.computed)
+                self.content.write_prompt(request)
+            self.content.register(request, request.computed)
             if request.computed < request.total:
                 continue
             output = Output("", [], finish_reason="error") if request.doomed else self._sample(request, now)
@@ -293,7 +294,7 @@ class Scheduler:
         request.computed = len(cached) * size
         if request.preemptions == 0:
             request.cached_tokens = request.computed
-        self._resume_digests(request, request.computed)
+        self.content.resume(request, request.computed)
         self.on_admit(request)
         return True
 
@@ -376,74 +377,3 @@ class Scheduler:
             self.leases.hold(request.id, request.blocks, until)
         request.blocks = []
         request.sink(output)
-
-    # What blocks hold.
-
-    def _write_prompt(self, request: Request) -> None:
-        """Write the digests of prompt tokens that were computed since the last time."""
-        end, unit = request.computed, self.unit
-        if end < request.digested:
-            return
-        new = digests(
-            request.digest_root or self._root(request), request.prompt[request.digested : end], unit
-        )
-        self._place(request, request.digested, new)
-        full = (end - request.digested) // unit
-        if full:
-            request.digest_root = new[full - 1]
-            request.digested += full * unit
-
-    def _place(self, request: Request, start: int, new: list[bytes]) -> None:
-        """Put digests, the first for the tokens at `start`, into blocks."""
-        size, unit = self.pool.block_size, self.unit
-        for index, each in enumerate(new):
-            position = start + index * unit
-            block, offset = request.blocks[position // size], position % size // unit * DIGEST
-            self.pool.content[block] = self.pool.content.get(block, b"")[:offset] + each if offset else each
-
-    def _resume_digests(self, request: Request, tokens: int) -> None:
-        """Go on from what the first blocks hold."""
-        size, unit = self.pool.block_size, self.unit
-        request.digested = tokens - tokens % unit
-        request.digest_root = b""
-        if request.digested:
-            last = request.digested - unit
-            content = self.pool.content.get(request.blocks[last // size], b"")
-            offset = last % size // unit * DIGEST
-            request.digest_root = content[offset : offset + DIGEST]
-
-    def _root(self, request: Request) -> bytes:
-        return self.limits.identity + request.extra
-
-    def _register(self, request: Request, tokens: int) -> None:
-        """Make the blocks that are full now findable, and write what answers have put into them."""
-        size = self.pool.block_size
-        full = tokens // size
-        if full <= request.registered:
-            return
-        if full * size > len(request.prompt) and request.digested < full * size:
-            new = digests(
-                request.digest_root or self._root(request),
-                request.tokens(request.digested, full * size),
-                self.unit,
-            )
-            self._place(request, request.digested, new)
-            request.digest_root = new[-1]
-            request.digested = full * size
-        known = len(request.hashes)
-        if full > known:
-            request.hashes += block_hashes(
-                request.tokens(known * size, full * size),
-                size,
-                request.extra,
-                request.hashes[-1] if known else None,
-            )
-        first = request.registered
-        self.pool.register(
-            request.blocks[first:full],
-            request.hashes[first:full],
-            request.tokens(first * size, full * size),
-            request.hashes[first - 1] if first else None,
-            request.lora,
-        )
-        request.registered = full

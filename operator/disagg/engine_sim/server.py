@@ -126,6 +126,7 @@ async def run(serving: Serving, app: web.Application, settings: ProcessSettings)
 
 async def _loaded(clock: Clock, settings: ProcessSettings, stop: asyncio.Event) -> bool:
     """Wait as long as loading takes; False if the process is told to end before."""
+    _log.info("Starting to load model")
     seconds = None if settings.frozen else clock.wall(settings.load_seconds)
     try:
         async with asyncio.timeout(seconds):

@@ -141,8 +141,9 @@ def test_the_port_is_closed_while_the_model_loads(engines: Engines) -> None:
 
 def test_a_start_that_freezes_ends_by_sigterm(engines: Engines) -> None:
     engine = engines.start("serve", MODEL, "--sim-freeze-at-start")
+    eventually(lambda: "Starting to load model" in engine.log.read_text())
     with pytest.raises(OSError, match="refused"):
-        eventually(lambda: engine.get("/health"), 1)
+        engine.get("/health")
     engine.terminate()
     assert engine.process.wait(DEADLINE) == 0
 

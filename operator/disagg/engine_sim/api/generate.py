@@ -22,8 +22,9 @@ from disagg.engine_sim.api.protocol import (
     check_completion,
     parse,
 )
-from disagg.engine_sim.api.serving import Serving, failed, forced_tool, request_id
+from disagg.engine_sim.api.serving import Serving, failed, request_id
 from disagg.engine_sim.api.streams import Streamer, event, serve
+from disagg.engine_sim.api.tools import delta_of, forced_tool, message_of
 from disagg.engine_sim.engine import Engine
 from disagg.engine_sim.request import Output, Request, Sampling
 from disagg.engine_sim.text import decode
@@ -137,7 +138,7 @@ async def chat_completions(serving: Serving, http: web.Request) -> web.StreamRes
     choices = [
         {
             "index": index,
-            **_message(answer, tool, lenient=serving.lenient),
+            **message_of(answer, tool, lenient=serving.lenient),
             "logprobs": chat_logprobs(answer.tokens, answer.logprobs) if call.logprobs else None,
             "stop_reason": answer.stop_reason,
             "token_ids": answer.tokens if call.return_token_ids else None,
@@ -303,7 +304,7 @@ async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
             return None
         delta: dict[str, Any] = {"content": output.text}
         if tool is not None:
-            delta = _tool_delta(index, output.text, tool, call, started)
+            delta = delta_of(index, output.text, tool, call, started)
         last = {"stop_reason": output.stop_reason} if output.finish_reason else {}
         return {
             "index": index,
@@ -343,64 +344,3 @@ async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
         for index in range(len(sequences))
     )
     return await _stream(serving, http, engine, call, name, sequences, streamer)
-
-
-def _message(answer: Answer, tool: str | None, *, lenient: bool) -> dict[str, Any]:
-    """The message of an answer and how it ended.
-
-    Args:
-        answer: The answer.
-        tool: Tool that it had to call, an empty name for any; None if it had not to.
-        lenient: Whether a call that was cut is no error.
-
-    Raises:
-        ApiError: It had to call a tool and was cut before it had.
-    """
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": answer.text,
-        "refusal": None,
-        "annotations": None,
-        "audio": None,
-        "function_call": None,
-        "tool_calls": [],
-        "reasoning": None,
-    }
-    if tool is None or answer.finish_reason == "abort":
-        return {"message": message, "finish_reason": answer.finish_reason}
-    try:
-        found = orjson.loads(answer.text)
-    except orjson.JSONDecodeError as error:
-        if lenient:
-            # What there is of a named tool's arguments is told; of a free choice nothing.
-            message["content"] = ""
-            message["tool_calls"] = [_call(tool, answer.text)] if tool else []
-            return {"message": message, "finish_reason": answer.finish_reason}
-        # What the real one says of a forced tool call that max_tokens has cut.
-        raise ApiError(
-            f"Invalid JSON: EOF while parsing a value: {error}", status=500, kind="InternalServerError"
-        ) from error
-    calls = [{"name": tool, "parameters": found}] if tool else found
-    message["content"] = ""
-    message["tool_calls"] = [_call(each["name"], orjson.dumps(each["parameters"]).decode()) for each in calls]
-    return {"message": message, "finish_reason": "stop" if tool else "tool_calls"}
-
-
-def _call(name: str, arguments: str) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-tool-{uuid.uuid4().hex}",
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    }
-
-
-def _tool_delta(index: int, text: str, tool: str, call: ChatRequest, started: set[int]) -> dict[str, Any]:
-    """A piece of a tool call. For any tool, the whole of what is said is its arguments, as the client sees it."""
-    function: dict[str, Any] = {"arguments": text}
-    piece: dict[str, Any] = {"index": 0, "function": function}
-    if index not in started:
-        started.add(index)
-        name = tool or (call.tools or [{}])[0].get("function", {}).get("name")
-        piece = {"id": f"chatcmpl-tool-{uuid.uuid4().hex}", "type": "function", **piece}
-        piece["function"] = {"name": name, **function}
-    return {"tool_calls": [piece]}

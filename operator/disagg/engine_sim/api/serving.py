@@ -12,12 +12,12 @@ from aiohttp import web
 
 from disagg.engine_sim.api.answers import Answer
 from disagg.engine_sim.api.errors import ApiError, busy, internal_error, not_found
-from disagg.engine_sim.api.protocol import ChatRequest, Common, check_tokens, named_tool
+from disagg.engine_sim.api.protocol import Common, check_tokens
+from disagg.engine_sim.api.tools import script
 from disagg.engine_sim.clock import Clock
 from disagg.engine_sim.engine import Engine, QueueFullError
 from disagg.engine_sim.faults import Faults
 from disagg.engine_sim.request import Output, Request, Sampling
-from disagg.engine_sim.text import words
 
 _BUSY = {
     "max_num_queued_reqs": "The engine is currently busy and cannot accept new requests. Please try again later or on a "
@@ -188,7 +188,7 @@ class Serving:
             include_stop=call.include_stop_str_in_output,
             key=b"" if greedy else f"{seed}/{index}".encode(),
             logprobs=logprobs,
-            script=_script(call),
+            script=script(call),
         )
 
     def refuse(self, call: Common) -> None:
@@ -275,35 +275,3 @@ def failed(answers: Sequence[Answer]) -> None:
     """
     if any(answer.finish_reason == "error" for answer in answers):
         raise internal_error()
-
-
-def forced_tool(call: Common) -> str | None:
-    """The tool that the answer must call; an empty name for any."""
-    if not isinstance(call, ChatRequest) or call.tool_choice is None:
-        return None
-    if isinstance(call.tool_choice, dict):
-        return named_tool(call.tool_choice)
-    return "" if call.tool_choice == "required" else None
-
-
-def _script(call: Common) -> Callable[[bytes], str] | None:
-    """Text that the answer must be: the arguments of a tool, or some JSON."""
-    name = forced_tool(call)
-    if name is not None and isinstance(call, ChatRequest):
-        tools = [tool.get("function", {}) for tool in call.tools or []]
-        tool = next((each for each in tools if each.get("name") == name), tools[0])
-        return lambda state: _tool_call(tool, state, named=bool(name) or bool(call.stream))
-    if (call.response_format or {}).get("type") in {"json_object", "json_schema"}:
-        return lambda state: '{"answer": "' + words(state, 5) + '"}'
-    return None
-
-
-def _tool_call(tool: dict[str, Any], state: bytes, *, named: bool) -> str:
-    parameters = tool.get("parameters", {}).get("properties", {})
-    arguments = ", ".join(
-        f'"{key}": "{words(state + key.encode(), 2)}"'
-        for key in (parameters if isinstance(parameters, dict) else {})
-    )
-    if named:
-        return "{" + arguments + "}"
-    return '[{"name": "' + str(tool.get("name")) + '", "parameters": {' + arguments + "}}]"
