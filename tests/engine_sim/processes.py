@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 from prometheus_client.parser import text_string_to_metric_families
 
 _Found = TypeVar("_Found")
-DEADLINE = 20.0
+DEADLINE = 60.0
+"""Seconds until a condition must hold. None takes so long, unless the machine is busy with others."""
 
 
 def free_port() -> int:
