@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -23,10 +24,23 @@ DEADLINE = 60.0
 """Seconds until a condition must hold. None takes so long, unless the machine is busy with others."""
 
 
+_candidates = iter(random.sample(range(20_000, 32_000, 4), 3000))
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody has, with three free ones after it.
+
+    Not one that the system would give to a connection: that one could be taken again before it is bound.
+    """
+    for port in _candidates:
+        try:
+            for offset in range(4):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port + offset))
+        except OSError:
+            continue
+        return port
+    raise AssertionError("no free ports")
 
 
 def eventually(look: Callable[[], _Found], seconds: float = DEADLINE) -> _Found:

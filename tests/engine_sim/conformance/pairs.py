@@ -39,13 +39,14 @@ def nixl(role: str, **more: Any) -> str:
 
 
 def start_vllm(engines: Engines, role: str, *arguments: str, port: int | None = None, **more: Any) -> Engine:
-    """A vLLM with a NIXL connector; `more` goes into its config."""
+    """A vLLM with a NIXL connector; `more` goes into its config. Its leases outlast any test, unless that says so."""
+    config = {"kv_connector_extra_config": {"kv_lease_duration": 9000}, **more}
     return engines.start(
         "serve",
         MODEL,
         *SCALE,
         *arguments,
-        nixl(role, **more),
+        nixl(role, **config),
         VLLM_NIXL_SIDE_CHANNEL_HOST="127.0.0.1",
         VLLM_NIXL_SIDE_CHANNEL_PORT=str(port or free_port()),
     )
