@@ -145,6 +145,22 @@ def test_a_client_that_leaves_the_queue_lets_prefill_free_its_blocks(
     assert pair.complete(PROMPT).status == 200
 
 
+def test_a_client_that_leaves_during_a_transfer_lets_it_end(pair: VllmPair, engines: Engines) -> None:
+    slow = start_vllm(engines, "kv_consumer", "--sim-bandwidth=20000").ready()
+    waiting = other_prefill(engines, pair)
+    params = waiting.leg(pair.body(PROMPT))
+    connection = slow.connect()
+    body = json.dumps({**pair.body(PROMPT), "kv_transfer_params": params})
+    connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    eventually(lambda: slow.state()["remote"] == 1)
+    connection.close()
+    eventually(lambda: slow.state()["remote"] == 0)
+    assert slow.state()["free_blocks"] == slow.state()["blocks"] - 1
+    eventually(lambda: waiting.prefill.state()["leases"] == 0)
+    assert waiting.prefill.metric("vllm:nixl_num_notifications_after_expiry_total") == 0
+    eventually(lambda: slow.metric("vllm:nixl_xfer_time_seconds_count") == 1)
+
+
 # Bytes decide.
 
 
@@ -284,7 +300,6 @@ def test_a_block_that_there_is_not_fails_the_request(pair: VllmPair) -> None:
     "nonsense",
     [
         {"remote_port": "many"},
-        {"remote_port": 0},
         {"remote_host": "no such host"},
         {"remote_host": ["127.0.0.1"]},
         {"tp_size": "all"},

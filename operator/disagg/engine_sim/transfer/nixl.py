@@ -98,6 +98,7 @@ class NixlConnector:
         self._handshakes = ThreadPoolExecutor(1, "nixl_handshake")
         self._peers: dict[str, asyncio.Task[_Peer]] = {}
         self._beating: dict[str, dict[str, Any]] = {}
+        self._fetching: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -168,7 +169,10 @@ class NixlConnector:
         """Handshake if it is the first time, wait for the wire, read, notify."""
         request = pull.request
         params = request.transfer or {}
+        if request.finish_reason is not None:
+            raise TransferError("aborted before its transfer began")
         started = self._clock.now()
+        self._fetching.add(request.id)
         try:
             peer = await self._peer(params)
             posted = self._clock.now()
@@ -180,6 +184,7 @@ class NixlConnector:
             raise
         finally:
             self._beating.pop(request.id, None)
+            self._fetching.discard(request.id)
         size = self.settings.token_bytes * self._local.block_size * len(pull.blocks)
         self._observer.transferred(
             seconds=self._clock.now() - posted,
@@ -283,8 +288,8 @@ class NixlConnector:
         """Keep the blocks of a prefill and say where they are."""
         params = request.transfer
         waiting = self._beating.pop(request.id, None)
-        if waiting is not None and not request.pulled and request.remote:
-            # It ended before its turn came: prefill must not wait for us.
+        if waiting is not None and not request.pulled and request.id not in self._fetching:
+            # It ended before its turn came: prefill must not wait for us. A transfer on its way tells by itself.
             self._spawn(self._free_remote(waiting))
         if not params or not params.get("do_remote_decode"):
             return None
