@@ -22,6 +22,7 @@ _log = logging.getLogger("engine_sim")
 
 Observe = Callable[[str, str, int, float, int, int], None]
 
+_CLIENT_GONE = 499
 _GRACE = 5.0
 """Seconds that connections have after the engine has ended, as vLLM gives them."""
 
@@ -72,6 +73,10 @@ def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
                 kind = "Not Found" if status == 404 else "Method Not Allowed"  # noqa: PLR2004 - an HTTP status
                 return ApiError(kind, status=status, kind=kind).response()
             raise
+        except ConnectionError:
+            # The client has gone: nobody hears an answer, and nothing is wrong.
+            status = _CLIENT_GONE
+            return web.Response(status=status)
         except Exception:  # noqa: BLE001 - whatever it is, it has an answer
             # A defect of ours, or of a dialect; clients get what the real one gives for its own.
             _log.exception("%s %s", request.method, request.path)
