@@ -65,7 +65,8 @@ class Content:
         full = tokens // size
         if full <= request.registered:
             return
-        if full * size > len(request.prompt) and request.digested < full * size:
+        if request.digested < full * size:
+            # Of an answer, or of a prompt that is computed again together with the answer so far.
             new = digests(
                 request.digest_root or self._root(request),
                 request.tokens(request.digested, full * size),

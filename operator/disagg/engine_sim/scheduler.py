@@ -86,7 +86,7 @@ class Scheduler:
         pool: The blocks.
         profile: How long steps take.
         limits: What a step may hold.
-        on_admit: Called when a request's prefix has been looked up, before it is computed or pulled.
+        on_admit: Called with a request whose prefix has been looked up and that is about to be computed or pulled.
         on_finish: Called with a finished request and the time; fills in what a peer needs and returns until when its
             blocks are kept for it, or None to free them.
     """
@@ -182,23 +182,20 @@ class Scheduler:
         while index < len(self.running) and budget > 0:
             request = self.running[index]
             amount = min(request.total - request.computed, budget)
-            room = self._grow(request, request.computed + amount)
-            while not room:
+            while not self._grow(request, request.computed + amount):
                 preempted = True
                 victim = self._victim()
                 budget += self._unschedule(step, victim)
                 self._preempt(victim)
                 if victim is request:
                     break
-                room = self._grow(request, request.computed + amount)
-            if not room:
-                break
-            if request not in self.running:
+            if request.status is not Status.RUNNING:
+                # It is no longer in the list: the next one has its place.
                 continue
-            index = self.running.index(request) + 1 if preempted else index + 1
+            index = self.running.index(request) + 1
             step.scheduled.append((request, amount))
             budget -= amount
-        if not preempted:
+        if not preempted or not self.running:
             self._admit(step, budget, now)
         if not step.scheduled and not step.pulls:
             return None
@@ -255,16 +252,12 @@ class Scheduler:
             if request.lora and request.lora not in loras and len(loras) >= self.limits.max_loras:
                 deferred.append(entry)
                 continue
-            if not self._look_up(request):
+            amount = self._begin(request, step, budget)
+            if amount is None:
                 heapq.heappush(self._waiting, entry)
                 break
-            if request.remote and not request.pulled:
-                self._pull(request, step)
+            if amount == 0:
                 continue
-            amount = min(request.total - request.computed, budget)
-            if not self._grow(request, request.computed + amount):
-                heapq.heappush(self._waiting, entry)
-                break
             self._waiting_count -= 1
             request.status = Status.RUNNING
             if request.scheduled_at is None:
@@ -277,6 +270,29 @@ class Scheduler:
         self.deferred_by_lora = len(deferred)
         for entry in deferred:
             heapq.heappush(self._waiting, entry)
+
+    def _begin(self, request: Request, step: Step, budget: int) -> int | None:
+        """Give a request its blocks, or begin its transfer.
+
+        Returns:
+            How many tokens it computes, none if it waits for a peer; None if there is no room.
+        """
+        new = not request.looked_up
+        if not self._look_up(request):
+            return None
+        if request.remote and not request.pulled:
+            self.on_admit(request)
+            self._pull(request, step)
+            return 0
+        amount = min(request.total - request.computed, budget)
+        if not self._grow(request, request.computed + amount):
+            if new:
+                # Who waits must not keep blocks from those who run.
+                self._put_back(request)
+            return None
+        if new:
+            self.on_admit(request)
+        return amount
 
     def _look_up(self, request: Request) -> bool:
         """Take what the prefix cache has; False if there is no room for the rest of a first chunk."""
@@ -295,8 +311,14 @@ class Scheduler:
         if request.preemptions == 0:
             request.cached_tokens = request.computed
         self.content.resume(request, request.computed)
-        self.on_admit(request)
         return True
+
+    def _put_back(self, request: Request) -> None:
+        """Give up a request's blocks and what it knows of them."""
+        self.pool.release(request.blocks)
+        request.blocks = []
+        request.computed = 0
+        request.looked_up = False
 
     def _pull(self, request: Request, step: Step) -> None:
         skip = request.computed
@@ -324,10 +346,7 @@ class Scheduler:
 
     def _preempt(self, request: Request) -> None:
         self.running.remove(request)
-        self.pool.release(request.blocks)
-        request.blocks = []
-        request.computed = 0
-        request.looked_up = False
+        self._put_back(request)
         request.remote = False
         request.pulled = False
         request.registered = 0

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from disagg.engine_sim.blocks import DIGEST
@@ -321,6 +321,21 @@ def test_blocks_that_wait_for_a_peer_keep_others_out() -> None:
     st.integers(8, 20),
     st.sampled_from([1, 3, 100]),
     st.booleans(),
+)
+# A prompt that is computed again together with its answer so far, and then found by another.
+@example(
+    requests=[
+        (29, 9, 0, None),
+        (1, 1, 2, None),
+        (14, 6, 0, None),
+        (32, 4, 1, None),
+        (16, 1, 0, None),
+        (1, 1, 0, None),
+        (17, 1, 1, None),
+    ],
+    blocks=8,
+    seqs=3,
+    by_priority=True,
 )
 def test_whatever_comes_everybody_is_answered_as_if_alone(
     requests: list[tuple[int, int, int, str | None]], blocks: int, seqs: int, by_priority: bool
