@@ -18,6 +18,7 @@ from disagg.commands.common import (
     help_of,
     level_overrides,
 )
+from disagg.commands.engine_sim import PASS_THROUGH, engine_sim
 from disagg.commands.render import render
 from disagg.commands.topology import topology
 from disagg.reconcile import log
@@ -35,6 +36,7 @@ app = typer.Typer(
 
 app.command(help=help_of(render))(render)
 app.command(help=help_of(topology))(topology)
+app.command(help=help_of(engine_sim), context_settings=PASS_THROUGH)(engine_sim)
 
 
 @app.command()

@@ -1,0 +1,346 @@
+"""POST /v1/completions and /v1/chat/completions."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from disagg.engine_sim.api.answers import Answer, chat_logprobs, completion_logprobs, prompt_logprobs
+from disagg.engine_sim.api.errors import ApiError
+from disagg.engine_sim.api.prompts import chat_prompt, completion_prompts
+from disagg.engine_sim.api.protocol import (
+    ChatRequest,
+    Common,
+    CompletionRequest,
+    check_chat,
+    check_completion,
+    parse,
+)
+from disagg.engine_sim.api.serving import Serving, failed, request_id
+from disagg.engine_sim.api.streams import Streamer, event, serve
+from disagg.engine_sim.api.tools import delta_of, forced_tool, message_of
+from disagg.engine_sim.engine import Engine
+from disagg.engine_sim.request import Output, Request, Sampling
+from disagg.engine_sim.text import decode
+
+
+async def completions(serving: Serving, http: web.Request) -> web.StreamResponse:
+    """A completion, of one prompt or several.
+
+    Raises:
+        ApiError: It is refused, or fails.
+    """
+    call = parse(await body(http), CompletionRequest)
+    async with _ready(serving, http, call) as engine:
+        check_completion(call)
+        serving.check_logprobs("sample", call.logprobs)
+        serving.check_logprobs("prompt", call.prompt_logprobs)
+        serving.admit(call)
+        prompts = completion_prompts(call)
+        sequences = []
+        for prompt in prompts:
+            # 16, as OpenAI's.
+            wanted = 16 if call.max_tokens is None else call.max_tokens
+            allowed = serving.limits(call, prompt, wanted)
+            sequences += [
+                (prompt, serving.sampling(call, allowed, index, call.logprobs))
+                for index in range(call.choices)
+            ]
+    name = request_id(http, call, "cmpl")
+    head = _head(name, "text_completion", call, serving)
+    own = name + "-{prompt}"
+    echo = call.echo or False
+    if call.stream:
+
+        def choice(index: int, output: Output) -> dict[str, Any] | None:
+            text = output.text
+            if echo and index not in echoed:
+                echoed.add(index)
+                text = decode(sequences[index][0]) + text
+            if not text and not output.tokens and output.finish_reason is None:
+                return None
+            return {
+                "index": index,
+                "text": text,
+                "logprobs": completion_logprobs(output.tokens, output.logprobs) if output.logprobs else None,
+                "finish_reason": output.finish_reason,
+                "stop_reason": output.stop_reason,
+                "prompt_token_ids": None,
+                "token_ids": output.tokens if call.return_token_ids else None,
+            }
+
+        def plain(index: int) -> tuple[bytes, bytes]:
+            return (
+                b'{"index":%d,"text":' % index,
+                b',"logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}',
+            )
+
+        echoed: set[int] = set()
+        fancy = echo or call.logprobs is not None or bool(call.return_token_ids)
+        streamer = Streamer(len(sequences), head, choice, None if fancy else plain)
+        return await _stream(serving, http, engine, call, own, sequences, streamer)
+    answers, requests = await _whole(serving, engine, call, own, sequences)
+    choices = [
+        {
+            "index": index,
+            "text": (decode(request.prompt) if echo else "") + answer.text,
+            "logprobs": None
+            if call.logprobs is None
+            else completion_logprobs(answer.tokens, answer.logprobs),
+            "finish_reason": answer.finish_reason,
+            "stop_reason": answer.stop_reason,
+            "token_ids": answer.tokens if call.return_token_ids else None,
+            "prompt_logprobs": prompt_logprobs(request.prompt, call.prompt_logprobs),
+            "prompt_token_ids": request.prompt if call.return_token_ids else None,
+        }
+        for index, (answer, request) in enumerate(zip(answers, requests, strict=True))
+    ]
+    return _respond(serving, http, head, choices, answers, requests, call)
+
+
+async def chat_completions(serving: Serving, http: web.Request) -> web.StreamResponse:
+    """A chat.
+
+    Raises:
+        ApiError: It is refused, or fails.
+    """
+    call = parse(await body(http), ChatRequest)
+    if call.continue_final_message and "add_generation_prompt" not in await http.text():
+        call.add_generation_prompt = False
+    async with _ready(serving, http, call) as engine:
+        check_chat(call, auto_tools=serving.auto_tools)
+        serving.check_logprobs("sample", call.top_logprobs)
+        serving.check_logprobs("prompt", call.prompt_logprobs)
+        serving.admit(call)
+        given = (call.kv_transfer_params or {}).get("prompt_token_ids") or call.prompt_token_ids
+        prompt = given if isinstance(given, list) else chat_prompt(call)
+        wanted, param = call.max_completion_tokens, "max_completion_tokens"
+        if wanted is None:
+            wanted, param = call.max_tokens, "max_tokens"
+        allowed = serving.limits(call, prompt, wanted, param)
+        logprobs = (call.top_logprobs or 0) if call.logprobs else None
+        sequences = [
+            (prompt, serving.sampling(call, allowed, index, logprobs)) for index in range(call.choices)
+        ]
+    name = request_id(http, call, "chatcmpl")
+    tool = forced_tool(call)
+    if call.stream:
+        head = _head(name, "chat.completion.chunk", call, serving)
+        return await _chat_stream(serving, http, engine, call, name, head, sequences, tool)
+    head = _head(name, "chat.completion", call, serving)
+    answers, requests = await _whole(serving, engine, call, name, sequences)
+    choices = [
+        {
+            "index": index,
+            **message_of(answer, tool, lenient=serving.lenient),
+            "logprobs": chat_logprobs(answer.tokens, answer.logprobs) if call.logprobs else None,
+            "stop_reason": answer.stop_reason,
+            "token_ids": answer.tokens if call.return_token_ids else None,
+        }
+        for index, answer in enumerate(answers)
+    ]
+    return _respond(serving, http, head, choices, answers, requests, call)
+
+
+async def body(http: web.Request) -> bytes:
+    """The body of a call that must be JSON.
+
+    Raises:
+        ApiError: It says that it is something else.
+    """
+    kind = http.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(
+            "Unsupported Media Type: Only 'application/json' is allowed",
+            status=415,
+            kind="Unsupported Media Type",
+        )
+    return await http.read()
+
+
+@asynccontextmanager
+async def _ready(serving: Serving, http: web.Request, call: Common) -> AsyncIterator[Engine]:
+    """Check a call; if it is refused, let prefill know that nobody will read its blocks."""
+    try:
+        serving.models.adapter(call.model)
+        yield serving.choose(http)
+    except ApiError:
+        serving.refuse(call)
+        raise
+
+
+def _head(name: str, kind: str, call: Common, serving: Serving) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": kind,
+        "created": int(time.time()),
+        "model": call.model or serving.models.names[0],
+    }
+
+
+def _headers(serving: Serving, http: web.Request) -> dict[str, str]:
+    if not serving.echo_ids:
+        return {}
+    return {"X-Request-Id": http.headers.get("X-Request-Id") or uuid.uuid4().hex}
+
+
+async def _whole(
+    serving: Serving,
+    engine: Engine,
+    call: Common,
+    name: str,
+    sequences: Sequence[tuple[list[int], Sampling]],
+) -> tuple[list[Answer], list[Request]]:
+    answers = [Answer() for _sequence in sequences]
+    requests = _submit(serving, engine, call, name, sequences, answers)
+    try:
+        for answer in answers:
+            await answer.done.wait()
+            failed([answer])
+    finally:
+        # The client has gone, or one sequence has failed.
+        for request in requests:
+            engine.abort(request.id)
+    return answers, requests
+
+
+async def _stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
+    serving: Serving,
+    http: web.Request,
+    engine: Engine,
+    call: Common,
+    name: str,
+    sequences: Sequence[tuple[list[int], Sampling]],
+    streamer: Streamer,
+) -> web.StreamResponse:
+    options = call.stream_options
+    wants_usage = serving.force_usage or (options is not None and options.include_usage)
+    sinks = [streamer.sink(index) for index in range(len(sequences))]
+    if serving.stream_transfer:
+        streamer.last_extra = lambda output: (
+            {"kv_transfer_params": output.transfer} if output.transfer else {}
+        )
+    requests: list[Request] = []
+    if wants_usage and options is not None and options.continuous_usage_stats:
+        streamer.usage = lambda index: serving.usage([requests[index]], 1)
+    requests += _submit(serving, engine, call, name, sequences, sinks)
+
+    def closing() -> bytes:
+        if not wants_usage:
+            return b""
+        usage = serving.usage(requests, call.choices)
+        return event(
+            streamer.head | {"choices": [], "usage": {k: v for k, v in usage.items() if v is not None}}
+        )
+
+    try:
+        return await serve(http, streamer, closing, _headers(serving, http))
+    finally:
+        for request in requests:
+            engine.abort(request.id)
+
+
+def _submit(  # noqa: PLR0913, PLR0917 - the parts it is made of
+    serving: Serving,
+    engine: Engine,
+    call: Common,
+    name: str,
+    sequences: Sequence[tuple[list[int], Sampling]],
+    sinks: Sequence[Callable[[Output], None]],
+) -> list[Request]:
+    try:
+        return serving.submit(engine, call, name, sequences, sinks)
+    except ApiError:
+        serving.refuse(call)
+        raise
+
+
+def _respond(  # noqa: PLR0913, PLR0917 - the parts it is made of
+    serving: Serving,
+    http: web.Request,
+    head: dict[str, Any],
+    choices: list[dict[str, Any]],
+    answers: Sequence[Answer],
+    requests: Sequence[Request],
+    call: Common,
+) -> web.Response:
+    whole = head | {
+        "choices": choices,
+        "service_tier": None,
+        "system_fingerprint": None,
+        "usage": serving.usage(requests, call.choices),
+    }
+    if head["object"] == "chat.completion":
+        whole |= {
+            "prompt_logprobs": prompt_logprobs(requests[0].prompt, call.prompt_logprobs),
+            "prompt_token_ids": requests[0].prompt if call.return_token_ids else None,
+        }
+    whole |= serving.extra(answers)  # noqa: S610 - not of Django
+    return web.Response(
+        body=orjson.dumps(whole), content_type="application/json", headers=_headers(serving, http)
+    )
+
+
+async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
+    serving: Serving,
+    http: web.Request,
+    engine: Engine,
+    call: ChatRequest,
+    name: str,
+    head: dict[str, Any],
+    sequences: Sequence[tuple[list[int], Sampling]],
+    tool: str | None,
+) -> web.StreamResponse:
+    started: set[int] = set()
+
+    def choice(index: int, output: Output) -> dict[str, Any] | None:
+        if not output.tokens and output.finish_reason is None:
+            return None
+        delta: dict[str, Any] = {"content": output.text}
+        if tool is not None:
+            delta = delta_of(index, output.text, tool, call, started)
+        last = {"stop_reason": output.stop_reason} if output.finish_reason else {}
+        return {
+            "index": index,
+            "delta": delta,
+            "logprobs": chat_logprobs(output.tokens, output.logprobs) if output.logprobs else None,
+            "finish_reason": "tool_calls"
+            if tool == "" and output.finish_reason == "stop"
+            else output.finish_reason,
+            **last,
+            "token_ids": output.tokens if call.return_token_ids else None,
+        }
+
+    def plain(index: int) -> tuple[bytes, bytes]:
+        return (
+            b'{"index":%d,"delta":{"content":' % index,
+            b'},"logprobs":null,"finish_reason":null,"token_ids":null}',
+        )
+
+    fancy = tool is not None or bool(call.logprobs) or bool(call.return_token_ids)
+    streamer = Streamer(len(sequences), head, choice, None if fancy else plain)
+    # With the first output and not before: routers take the time to it.
+    streamer.opening = b"".join(
+        event(
+            head
+            | {
+                "choices": [
+                    {
+                        "index": index,
+                        "delta": {"role": "assistant", "content": ""},
+                        "logprobs": None,
+                        "finish_reason": None,
+                    }
+                ],
+                "prompt_token_ids": None,
+            }
+        )
+        for index in range(len(sequences))
+    )
+    return await _stream(serving, http, engine, call, name, sequences, streamer)

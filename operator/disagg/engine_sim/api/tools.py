@@ -1,0 +1,107 @@
+"""Answers that must be something: a call of a tool, or JSON."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from disagg.engine_sim.api.answers import Answer
+from disagg.engine_sim.api.errors import ApiError
+from disagg.engine_sim.api.protocol import ChatRequest, Common, named_tool
+from disagg.engine_sim.text import words
+
+
+def forced_tool(call: Common) -> str | None:
+    """The tool that the answer must call; an empty name for any."""
+    if not isinstance(call, ChatRequest) or call.tool_choice is None:
+        return None
+    if isinstance(call.tool_choice, dict):
+        return named_tool(call.tool_choice)
+    return "" if call.tool_choice == "required" else None
+
+
+def script(call: Common) -> Callable[[bytes], str] | None:
+    """Text that the answer must be: the arguments of a tool, or some JSON."""
+    name = forced_tool(call)
+    if name is not None and isinstance(call, ChatRequest):
+        tools = [tool.get("function", {}) for tool in call.tools or []]
+        tool = next((each for each in tools if each.get("name") == name), tools[0])
+        return lambda state: _tool_call(tool, state, named=bool(name) or bool(call.stream))
+    if (call.response_format or {}).get("type") in {"json_object", "json_schema"}:
+        return lambda state: '{"answer": "' + words(state, 5) + '"}'
+    return None
+
+
+def _tool_call(tool: dict[str, Any], state: bytes, *, named: bool) -> str:
+    parameters = tool.get("parameters", {}).get("properties", {})
+    arguments = ", ".join(
+        f'"{key}": "{words(state + key.encode(), 2)}"'
+        for key in (parameters if isinstance(parameters, dict) else {})
+    )
+    if named:
+        return "{" + arguments + "}"
+    return '[{"name": "' + str(tool.get("name")) + '", "parameters": {' + arguments + "}}]"
+
+
+def message_of(answer: Answer, tool: str | None, *, lenient: bool) -> dict[str, Any]:
+    """The message of an answer and how it ended.
+
+    Args:
+        answer: The answer.
+        tool: Tool that it had to call, an empty name for any; None if it had not to.
+        lenient: Whether a call that was cut is no error.
+
+    Raises:
+        ApiError: It had to call a tool and was cut before it had.
+    """
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": answer.text,
+        "refusal": None,
+        "annotations": None,
+        "audio": None,
+        "function_call": None,
+        "tool_calls": [],
+        "reasoning": None,
+    }
+    if tool is None or answer.finish_reason == "abort":
+        return {"message": message, "finish_reason": answer.finish_reason}
+    try:
+        found = orjson.loads(answer.text)
+    except orjson.JSONDecodeError as error:
+        if lenient:
+            # What there is of a named tool's arguments is told; of a free choice nothing.
+            message["content"] = ""
+            message["tool_calls"] = [_call(tool, answer.text)] if tool else []
+            return {"message": message, "finish_reason": answer.finish_reason}
+        # What the real one says of a forced tool call that max_tokens has cut.
+        raise ApiError(
+            f"Invalid JSON: EOF while parsing a value: {error}", status=500, kind="InternalServerError"
+        ) from error
+    calls = [{"name": tool, "parameters": found}] if tool else found
+    message["content"] = ""
+    message["tool_calls"] = [_call(each["name"], orjson.dumps(each["parameters"]).decode()) for each in calls]
+    return {"message": message, "finish_reason": "stop" if tool else "tool_calls"}
+
+
+def _call(name: str, arguments: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-tool-{uuid.uuid4().hex}",
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+def delta_of(index: int, text: str, tool: str, call: ChatRequest, started: set[int]) -> dict[str, Any]:
+    """A piece of a tool call. For any tool, the whole of what is said is its arguments, as the client sees it."""
+    function: dict[str, Any] = {"arguments": text}
+    piece: dict[str, Any] = {"index": 0, "function": function}
+    if index not in started:
+        started.add(index)
+        name = tool or (call.tools or [{}])[0].get("function", {}).get("name")
+        piece = {"id": f"chatcmpl-tool-{uuid.uuid4().hex}", "type": "function", **piece}
+        piece["function"] = {"name": name, **function}
+    return {"tool_calls": [piece]}

@@ -1,0 +1,83 @@
+"""Faults on demand: what tests and demonstrations let go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass
+class Faults:
+    """What goes wrong now. Each attribute is a key of `POST /sim/faults`.
+
+    Attributes:
+        fail_prefill: Which prefill from now on fails, 1 for the next; 0 for none. Prefills are requests that ask for
+            `do_remote_decode`, or that a dialect counts as such.
+        stale_peers: Side channels, as host:port, that this engine can't reach though both look healthy; * for all.
+        side_channel_dropped: Whether peers that ask get no answer.
+        die_after_tokens: Tokens from now on after which the process dies; 0 for never.
+        hang: Whether steps stop while everything else answers.
+        slow: Factor on the time of steps and transfers.
+        metrics_lost: Whether /metrics fails.
+        health_lost: Whether /health says 503.
+    """
+
+    fail_prefill: int = 0
+    stale_peers: list[str] = field(default_factory=list)
+    side_channel_dropped: bool = False
+    die_after_tokens: int = 0
+    hang: bool = False
+    slow: float = 1.0
+    metrics_lost: bool = False
+    health_lost: bool = False
+
+    def __post_init__(self) -> None:
+        self._moving = asyncio.Event()
+        self._moving.set()
+        self.die: Callable[[], None] = lambda: None
+
+    def apply(self, wanted: dict[str, Any]) -> None:
+        """Change what goes wrong.
+
+        Raises:
+            ValueError: There is no such fault, or not with such a value.
+        """
+        kinds = {each.name: type(getattr(self, each.name)) for each in fields(self)}
+        for name, value in wanted.items():
+            kind = kinds.get(name)
+            if kind is None:
+                raise ValueError(f"no fault {name!r}; there are {', '.join(kinds)}")
+            if kind is float and isinstance(value, int) and not isinstance(value, bool):
+                wanted[name] = float(value)
+            elif type(value) is not kind:
+                raise ValueError(f"{name} is a {kind.__name__}, not {value!r}")
+        for name, value in wanted.items():
+            setattr(self, name, value)
+        if self.hang:
+            self._moving.clear()
+        else:
+            self._moving.set()
+
+    def state(self) -> dict[str, Any]:
+        """What goes wrong now."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    async def gate(self) -> None:
+        """Wait as long as the engine hangs."""
+        await self._moving.wait()
+
+    def prefill_fails(self) -> bool:
+        """Count one more prefill, and whether this is the one that fails."""
+        if self.fail_prefill == 0:
+            return False
+        self.fail_prefill -= 1
+        return self.fail_prefill == 0
+
+    def said(self, tokens: int) -> None:
+        """Count tokens, and die if it is time."""
+        if self.die_after_tokens:
+            self.die_after_tokens = max(0, self.die_after_tokens - tokens)
+            if self.die_after_tokens == 0:
+                self.die()

@@ -1,0 +1,109 @@
+"""What a router does, for each dialect: one request over prefill and decode.
+
+Tests of this folder that take `pair` hold for every dialect in `PAIRS`; a new dialect adds itself there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tests.engine_sim.processes import Engine, Engines, Events, Reply, free_port
+
+SCALE = ("--sim-time-scale", "10")
+MODEL = "org/model"
+
+
+class Pair(Protocol):
+    """A prefill and a decode engine, and one that does everything alone."""
+
+    prefill: Engine
+    decode: Engine
+    alone: Engine
+
+    def complete(self, prompt: Any, **fields: Any) -> Reply:
+        """A completion over both."""
+
+    def stream(self, prompt: Any, **fields: Any) -> Events:
+        """The same as a stream."""
+
+    def single(self, prompt: Any, **fields: Any) -> Reply:
+        """The same by one engine alone."""
+
+
+def nixl(role: str, **more: Any) -> str:
+    """The flag for a NIXL connector."""
+    return "--kv-transfer-config=" + json.dumps({"kv_connector": "NixlConnector", "kv_role": role, **more})
+
+
+def start_vllm(engines: Engines, role: str, *arguments: str, port: int | None = None, **more: Any) -> Engine:
+    """A vLLM with a NIXL connector; `more` goes into its config. Its leases outlast any test, unless that says so."""
+    config = {"kv_connector_extra_config": {"kv_lease_duration": 9000}, **more}
+    return engines.start(
+        "serve",
+        MODEL,
+        *SCALE,
+        *arguments,
+        nixl(role, **config),
+        VLLM_NIXL_SIDE_CHANNEL_HOST="127.0.0.1",
+        VLLM_NIXL_SIDE_CHANNEL_PORT=str(port or free_port()),
+    )
+
+
+def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
+    """What the router sends to prefill."""
+    return {
+        **{
+            key: value for key, value in body.items() if key not in {"stream", "stream_options", "min_tokens"}
+        },
+        "max_tokens": 1,
+        "kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False},
+    }
+
+
+@dataclass
+class VllmPair:
+    """vLLM: prefill, then decode with what prefill has said."""
+
+    prefill: Engine
+    decode: Engine
+    alone: Engine
+
+    def leg(self, body: dict[str, Any], request_id: str = "r") -> dict[str, Any]:
+        """What prefill answers."""
+        reply = self.prefill.post("/v1/completions", prefill_body(body), {"X-Request-Id": request_id})
+        assert reply.status == 200, reply.body
+        found: dict[str, Any] = reply.body["kv_transfer_params"]
+        return found
+
+    def body(self, prompt: Any, **fields: Any) -> dict[str, Any]:
+        return {"model": MODEL, "prompt": prompt, "max_tokens": 20, **fields}
+
+    def complete(self, prompt: Any, **fields: Any) -> Reply:
+        body = self.body(prompt, **fields)
+        body["kv_transfer_params"] = self.leg(body)
+        return self.decode.post("/v1/completions", body, {"X-Request-Id": "r"})
+
+    def stream(self, prompt: Any, **fields: Any) -> Events:
+        body = self.body(prompt, **fields)
+        body["kv_transfer_params"] = self.leg(body)
+        return self.decode.stream("/v1/completions", body, {"X-Request-Id": "r"})
+
+    def single(self, prompt: Any, **fields: Any) -> Reply:
+        return self.alone.post("/v1/completions", self.body(prompt, **fields))
+
+
+def vllm_pair(engines: Engines) -> VllmPair:
+    pair = VllmPair(
+        start_vllm(engines, "kv_producer"),
+        start_vllm(engines, "kv_consumer"),
+        engines.start("serve", MODEL, *SCALE),
+    )
+    for engine in (pair.prefill, pair.decode, pair.alone):
+        engine.ready()
+    return pair
+
+
+PAIRS: dict[str, Callable[[Engines], Pair]] = {"vllm": vllm_pair}

@@ -1,0 +1,434 @@
+"""What vLLM refuses, and how its answers look."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.engine_sim.conformance.pairs import MODEL, SCALE, start_vllm
+from tests.engine_sim.processes import Engine, Engines, Reply, eventually
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def engine(shared_engines: Engines) -> Engine:
+    return start_vllm(
+        shared_engines,
+        "kv_producer",
+        "--max-model-len=512",
+        "--enable-lora",
+        "--lora-modules",
+        "poet=/adapters/poet",
+        "--max-loras=2",
+    ).ready()
+
+
+def complete(engine: Engine, **fields: Any) -> Reply:
+    return engine.post(
+        COMPLETIONS, {"model": MODEL, "prompt": "tell me of the cache", "max_tokens": 8, **fields}
+    )
+
+
+def chat(engine: Engine, **fields: Any) -> Reply:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "tell me"}], "max_tokens": 8, **fields}
+    return engine.post(CHAT, {key: value for key, value in body.items() if value is not ...})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_tokens": 1, "min_tokens": 2}, "min_tokens must be less than or equal to max_tokens=1, got 2."),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, got 0."),
+        (
+            {"stream_options": {"include_usage": True}},
+            "Stream options can only be defined when `stream=True`.",
+        ),
+        (
+            {"stream": False, "stream_options": {"include_usage": True}},
+            "Stream options can only be defined when `stream=True`.",
+        ),
+        ({"prompt": [5] * 513}, "maximum context length is 512 tokens"),
+        ({"prompt": [5] * 512}, "max_tokens must be at least 1, got 0."),
+        ({"max_tokens": 513}, "max_tokens=513 cannot be greater than max_model_len=512."),
+        (
+            {"prompt": [5] * 500, "max_tokens": 50, "min_tokens": 13},
+            "less than or equal to max_tokens=12, got 13.",
+        ),
+        ({"prompt": ""}, "Either prompt or prompt_embeds must be provided and non-empty."),
+        ({"prompt": [10**7]}, "out of vocabulary"),
+        ({"logprobs": 21}, "Requested sample logprobs of 21, which is greater than max allowed: 20"),
+        ({"prompt_logprobs": 21}, "Requested prompt logprobs of 21, which is greater than max allowed: 20"),
+        ({"n": 16385}, "n must be at most 16384, got 16385."),
+        ({"prompt": {"text": "no"}}, "Expected `str | array | null`, got `object`"),
+        ({"prompt": ["text", 5]}, "prompt must be text, tokens, or a list of either"),
+        ({"prompt": ["text", ""]}, "must be provided and non-empty"),
+        ({"prompt": [[5], []]}, "must be provided and non-empty"),
+        ({"kv_transfer_params": "all"}, "Expected `object | null`, got `str`"),
+        ({"n": 0}, "n must be at least 1, got 0."),
+        ({"n": 2, "temperature": 0}, "n must be 1 when using greedy sampling, got 2."),
+        ({"temperature": -1}, "temperature must be non-negative, got -1"),
+        ({"top_p": 0}, "top_p must be in (0, 1], got 0"),
+        ({"stream": True, "prompt_logprobs": 1}, "`prompt_logprobs` are not available when `stream=True`."),
+        ({"max_tokens": "many"}, "Expected `int | null`, got `str`"),
+    ],
+    ids=str,
+)
+def test_a_completion_is_refused(engine: Engine, fields: dict[str, Any], message: str) -> None:
+    reply = complete(engine, **fields)
+    assert reply.status == 400
+    assert message in reply.message
+    assert reply.body["error"].keys() == {"message", "type", "param", "code"}
+    assert reply.body["error"]["code"] == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_tokens": 4, "min_tokens": 5}, "min_tokens must be less than or equal to max_tokens=4, got 5."),
+        # max_completion_tokens wins over max_tokens.
+        (
+            {"max_tokens": 9, "max_completion_tokens": 1, "min_tokens": 5},
+            "min_tokens must be less than or equal to max_tokens=1, got 5.",
+        ),
+        ({"stream_options": {}}, "Stream options can only be defined when `stream=True`."),
+        ({"top_logprobs": 2}, "when using `top_logprobs`, `logprobs` must be set to true."),
+        ({"tools": []}, "`tools` must not be an empty array."),
+        ({"tool_choice": "required"}, "When using `tool_choice`, `tools` must be set."),
+        (
+            {"tools": [TOOL]},
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        ),
+        ({"tools": [TOOL], "tool_choice": "some"}, "Invalid value for `tool_choice`: some!"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}},
+            "does not match any of the specified `tools`",
+        ),
+        ({"messages": ...}, "Object missing required field `messages`"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "At most 0 image_url(s) may be provided in one prompt.",
+        ),
+    ],
+    ids=str,
+)
+def test_a_chat_is_refused(engine: Engine, fields: dict[str, Any], message: str) -> None:
+    reply = chat(engine, **fields)
+    assert (reply.status, message in reply.message) == (400, True), reply.body
+
+
+def test_an_unknown_model_is_not_found(engine: Engine) -> None:
+    for reply in (complete(engine, model="other"), chat(engine, model="other")):
+        assert reply.status == 404
+        assert reply.body["error"] == {
+            "message": "The model `other` does not exist.",
+            "type": "NotFoundError",
+            "param": "model",
+            "code": 404,
+        }
+
+
+def test_what_is_no_json_is_refused(engine: Engine) -> None:
+    assert engine.post(COMPLETIONS, b"{nonsense").status == 400
+    assert engine.post(COMPLETIONS, b"{}", {"Content-Type": "text/plain"}).status == 415
+    assert engine.get("/v1/nothing").status == 404
+    assert engine.get(COMPLETIONS).status == 405
+
+
+# A prefill leg that a router has left as it was.
+
+
+PREFILL = {"max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"min_tokens": 5}, 400),
+        ({"stream_options": {"include_usage": True}}, 400),
+        ({"min_tokens": 1}, 200),
+        ({"logprobs": 1}, 200),
+        ({"n": 2}, 200),
+        ({"stop": ["the", " "]}, 200),
+    ],
+    ids=str,
+)
+def test_fields_on_the_prefill_leg_of_a_completion(
+    engine: Engine, fields: dict[str, Any], status: int
+) -> None:
+    assert complete(engine, **PREFILL, **fields).status == status
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"tools": [TOOL], "tool_choice": "required"}, 200),
+        ({"tools": [TOOL], "tool_choice": "none"}, 200),
+        ({"max_completion_tokens": 1}, 200),
+        ({"max_completion_tokens": 40}, 200),
+        ({"response_format": {"type": "json_object"}}, 200),
+        ({"logprobs": True, "top_logprobs": 2}, 200),
+    ],
+    ids=str,
+)
+def test_fields_on_the_prefill_leg_of_a_chat(engine: Engine, fields: dict[str, Any], status: int) -> None:
+    assert chat(engine, **PREFILL, **fields).status == status
+
+
+def test_a_forced_tool_call_that_is_cut(engine: Engine, engines: Engines) -> None:
+    required: dict[str, Any] = {"tools": [TOOL], "tool_choice": "required"}
+    named = {**required, "tool_choice": {"type": "function", "function": {"name": "weather"}}}
+    (choice,) = chat(engine, **PREFILL, **required).body["choices"]
+    assert (choice["finish_reason"], choice["message"]["tool_calls"]) == ("length", [])
+    (choice,) = chat(engine, **PREFILL, **named).body["choices"]
+    assert choice["message"]["tool_calls"][0]["function"]["arguments"] == "{"
+    old = start_vllm(engines, "kv_both", "--sim-engine-version=0.18.0", "--max-model-len=512").ready()
+    for fields in (required, named):
+        assert chat(old, **PREFILL, **fields).status == 500
+    # Nor does it make answers shorter than they were asked for.
+    reply = complete(old, prompt=[5] * 500, max_tokens=13)
+    assert (reply.status, "is too large: 13" in reply.message) == (400, True)
+    assert (
+        complete(engine, prompt=[5] * 500, max_tokens=13, ignore_eos=True).body["usage"]["completion_tokens"]
+        == 12
+    )
+
+
+def test_max_completion_tokens_overrides_max_tokens_on_the_prefill_leg(engine: Engine) -> None:
+    reply = chat(engine, **PREFILL, max_completion_tokens=6, ignore_eos=True)
+    assert reply.body["usage"]["completion_tokens"] == 6
+
+
+def test_prompt_logprobs_of_pulled_tokens_break(engine: Engine) -> None:
+    params = complete(engine, **PREFILL).body["kv_transfer_params"]
+    assert complete(engine, kv_transfer_params=params, prompt_logprobs=1).status == 500
+    assert complete(engine, kv_transfer_params=params, echo=True, logprobs=1).status == 500
+
+
+# Answers.
+
+
+def test_a_completion_has_the_fields_of_vllm(engine: Engine) -> None:
+    reply = engine.post(
+        COMPLETIONS,
+        {"model": MODEL, "prompt": "hello", "max_tokens": 3, "logprobs": 2, "ignore_eos": True},
+        {"X-Request-Id": "mine"},
+    )
+    body = reply.body
+    assert body["id"] == "cmpl-mine"
+    assert body.keys() == {
+        "id",
+        "object",
+        "created",
+        "model",
+        "choices",
+        "service_tier",
+        "system_fingerprint",
+        "usage",
+        "kv_transfer_params",
+    }
+    (choice,) = body["choices"]
+    assert choice["finish_reason"] == "length"
+    logprobs = choice["logprobs"]
+    assert "".join(logprobs["tokens"]) == choice["text"]
+    assert [len(each) for each in logprobs["top_logprobs"]] == [3, 3, 3]
+    assert logprobs["text_offset"][0] == 0
+    assert all(each <= 0 for each in logprobs["token_logprobs"])
+
+
+def test_log_probabilities_of_a_prompt(engine: Engine) -> None:
+    (choice,) = complete(engine, prompt="the cache", prompt_logprobs=1).body["choices"]
+    first, second = choice["prompt_logprobs"]
+    assert first is None
+    (entry,) = second.values()
+    assert entry["decoded_token"] == " cache"  # noqa: S105 - no secret
+
+
+def test_several_prompts_and_samples_are_numbered_in_order(engine: Engine) -> None:
+    body = complete(engine, prompt=["one", "two"], n=2, ignore_eos=True).body
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
+    single = complete(engine, prompt="two", n=2, ignore_eos=True).body
+    assert [choice["text"] for choice in body["choices"][2:]] == [
+        choice["text"] for choice in single["choices"]
+    ]
+    assert body["usage"]["completion_tokens"] == 32
+
+
+def test_echo_repeats_the_prompt(engine: Engine) -> None:
+    assert complete(engine, echo=True).text.startswith("tell me of the cache ")
+
+
+def test_stop_strings_end_the_answer_and_are_not_part_of_it(engine: Engine) -> None:
+    whole = complete(engine, max_tokens=30, ignore_eos=True, min_tokens=0).text
+    stop = whole.split()[4]
+    expected = whole[: whole.index(stop)]
+    body = {
+        "model": MODEL,
+        "prompt": "tell me of the cache",
+        "max_tokens": 30,
+        "ignore_eos": True,
+        "stop": [stop],
+    }
+    reply = engine.post(COMPLETIONS, body)
+    assert (reply.text, reply.finish_reason) == (expected, "stop")
+    assert reply.body["choices"][0]["stop_reason"] == stop
+    events = engine.stream(COMPLETIONS, body)
+    assert events.text == expected
+    assert engine.post(COMPLETIONS, {**body, "include_stop_str_in_output": True}).text == expected + stop
+
+
+def test_a_stream_of_a_completion(engine: Engine) -> None:
+    body = {"model": MODEL, "prompt": "hi", "max_tokens": 3, "ignore_eos": True, "n": 2}
+    events = engine.stream(COMPLETIONS, {**body, "stream_options": {"include_usage": True}})
+    *chunks, last = events.chunks
+    assert (len(chunks), events.done) == (6, True)
+    assert {chunk["object"] for chunk in chunks} == {"text_completion"}
+    assert last["choices"] == []
+    assert last["usage"] == {"prompt_tokens": 1, "total_tokens": 7, "completion_tokens": 6}
+    assert "usage" not in chunks[0]
+    whole = engine.post(COMPLETIONS, body).body
+    for choice in whole["choices"]:
+        pieces = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == choice["index"]]
+        assert "".join(piece["text"] for piece in pieces) == choice["text"]
+        assert [piece["finish_reason"] for piece in pieces] == [None, None, "length"]
+
+
+def test_usage_comes_with_every_event_if_wanted(engine: Engine) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    events = engine.stream(
+        COMPLETIONS,
+        {"model": MODEL, "prompt": "hi", "max_tokens": 3, "ignore_eos": True, "stream_options": options},
+    )
+    assert [chunk["usage"]["completion_tokens"] for chunk in events.chunks] == [1, 2, 3, 3]
+
+
+def test_a_stream_of_a_chat_begins_with_the_role(engine: Engine) -> None:
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 3,
+        "ignore_eos": True,
+    }
+    events = engine.stream(CHAT, body)
+    deltas = [chunk["choices"][0]["delta"] for chunk in events.chunks]
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    assert "".join(delta["content"] for delta in deltas) == engine.post(CHAT, body).text
+    assert {chunk["object"] for chunk in events.chunks} == {"chat.completion.chunk"}
+    assert events.chunks[-1]["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_chat_has_log_probabilities_as_openai_has_them(engine: Engine) -> None:
+    (choice,) = chat(engine, logprobs=True, top_logprobs=2, ignore_eos=True).body["choices"]
+    content = choice["logprobs"]["content"]
+    assert "".join(entry["token"] for entry in content) == choice["message"]["content"]
+    assert [len(entry["top_logprobs"]) for entry in content] == [2] * 8
+    assert bytes(content[0]["bytes"]).decode() == content[0]["token"]
+
+
+def test_a_tool_that_must_be_called_is_called(engine: Engine) -> None:
+    reply = chat(engine, tools=[TOOL], tool_choice="required", max_tokens=100)
+    (choice,) = reply.body["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    assert (choice["finish_reason"], call["function"]["name"]) == ("tool_calls", "weather")
+    assert json.loads(call["function"]["arguments"]).keys() == {"city"}
+    named = {"type": "function", "function": {"name": "weather"}}
+    (choice,) = chat(engine, tools=[TOOL], tool_choice=named, max_tokens=100).body["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert choice["message"]["tool_calls"][0]["function"]["name"] == "weather"
+
+
+def test_min_tokens_keeps_answers_from_ending(engine: Engine) -> None:
+    lengths = {
+        complete(engine, prompt=f"number {index}", max_tokens=400, min_tokens=390).body["usage"][
+            "completion_tokens"
+        ]
+        for index in range(4)
+    }
+    assert all(length >= 390 for length in lengths)
+
+
+# Models.
+
+
+def test_adapters_are_models_with_a_parent(engine: Engine) -> None:
+    base, adapter = engine.get("/v1/models").body["data"]
+    assert (base["id"], base["root"], base["parent"], base["max_model_len"]) == (MODEL, MODEL, None, 512)
+    assert (adapter["id"], adapter["root"], adapter["parent"]) == ("poet", "/adapters/poet", MODEL)
+    assert complete(engine, model="poet", ignore_eos=True).text != complete(engine, ignore_eos=True).text
+
+
+def test_adapters_are_loaded_only_if_the_environment_allows_it(engines: Engines, engine: Engine) -> None:
+    load = {"lora_name": "new", "lora_path": "/adapters/new"}
+    assert engine.post("/v1/load_lora_adapter", load).status == 404
+    open_one = engines.start(
+        "serve", MODEL, *SCALE, "--enable-lora", VLLM_ALLOW_RUNTIME_LORA_UPDATING="1"
+    ).ready()
+    reply = open_one.post("/v1/load_lora_adapter", load)
+    assert (reply.status, reply.body) == (200, "Success: LoRA adapter 'new' added successfully.")
+    assert open_one.post("/v1/load_lora_adapter", load).status == 400
+    assert complete(open_one, model="new").status == 200
+    assert 'running_lora_adapters=""' in open_one.get("/metrics").body
+    assert open_one.post("/v1/unload_lora_adapter", {"lora_name": "new"}).status == 200
+    assert open_one.post("/v1/unload_lora_adapter", {"lora_name": "new"}).status == 404
+    assert complete(open_one, model="new").status == 404
+
+
+def test_tokens_of_a_prompt_and_back(engine: Engine) -> None:
+    text = "Größe of the 見る network\n"
+    reply = engine.post("/tokenize", {"model": MODEL, "prompt": text})
+    assert (reply.body["count"], reply.body["max_model_len"]) == (len(reply.body["tokens"]), 512)
+    assert engine.post("/detokenize", {"tokens": reply.body["tokens"]}).body == {"prompt": text}
+
+
+def test_served_names_are_the_models(engines: Engines) -> None:
+    engine = engines.start("serve", MODEL, *SCALE, "--served-model-name", "a", "b").ready()
+    assert [card["id"] for card in engine.get("/v1/models").body["data"]] == ["a", "b"]
+    assert complete(engine, model="b").body["model"] == "b"
+    assert complete(engine).status == 404
+    assert 'model_name="a"' in engine.get("/metrics").body
+
+
+def test_a_key_is_needed_where_one_is_set(engines: Engines) -> None:
+    engine = engines.start("serve", MODEL, *SCALE, VLLM_API_KEY="secret").ready()
+    assert engine.get("/v1/models").status == 401
+    assert engine.request("GET", "/v1/models", headers={"Authorization": "Bearer secret"}).status == 200
+
+
+def test_the_prefix_cache_is_emptied_in_development(engines: Engines, engine: Engine) -> None:
+    assert engine.post("/reset_prefix_cache", {}).status == 404
+    found = engines.start(
+        "serve", MODEL, *SCALE, "--enable-prompt-tokens-details", VLLM_SERVER_DEV_MODE="1"
+    ).ready()
+
+    def cached() -> int:
+        details = complete(found, prompt=[5] * 100).body["usage"]["prompt_tokens_details"]
+        return int(details["cached_tokens"])
+
+    assert [cached(), cached()] == [0, 96]
+    assert found.post("/reset_prefix_cache", {}).status == 200
+    assert cached() == 0
+
+
+def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
+    connection = engine.connect()
+    body = {"model": MODEL, "prompt": "hi", "max_tokens": 400, "ignore_eos": True, "stream": True}
+    engine.fault(slow=50.0)
+    try:
+        connection.request("POST", COMPLETIONS, json.dumps(body), {"Content-Type": "application/json"})
+        connection.getresponse().read(10)
+        assert engine.state()["running"] == 1
+        connection.close()
+        eventually(lambda: engine.state()["running"] == 0)
+    finally:
+        engine.fault(slow=1.0)
+    assert engine.metric("vllm:request_success_total", finished_reason="abort") >= 1
+    assert engine.get("/load").body == {"server_load": 0}
