@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tests.engine_sim.conformance.trtllm import trtllm_pair
 from tests.engine_sim.processes import Engine, Engines, Events, Reply, free_port
 
 SCALE = ("--sim-time-scale", "10")
@@ -105,4 +106,4 @@ def vllm_pair(engines: Engines) -> VllmPair:
     return pair
 
 
-PAIRS: dict[str, Callable[[Engines], Pair]] = {"vllm": vllm_pair}
+PAIRS: dict[str, Callable[[Engines], Pair]] = {"vllm": vllm_pair, "trtllm": trtllm_pair}

@@ -54,7 +54,12 @@ class IterationStats:
             return
         scheduler = engine.scheduler
         pool = scheduler.pool
-        contexts = [amount for request, amount in step.scheduled if not (request.output or request.pulled)]
+        # The step is over: a context that has ended has said its first token.
+        contexts = [
+            amount
+            for request, amount in step.scheduled
+            if not request.pulled and (len(request.output) <= 1 or amount > 1)
+        ]
         self._items.append(
             {
                 "timestamp": time.strftime("%m-%d-%Y %H:%M:%S.000000"),
