@@ -25,6 +25,7 @@ _MOST_IMAGES: Final = 80
 _PARENTS: Final[Mapping[str, tuple[str, str | None]]] = {
     "operator": ("BASE", None),
     "engine-sim": ("OPERATOR", "operator"),
+    "router": ("BASE", None),
 }
 
 BASE_NAME: Final = "base"

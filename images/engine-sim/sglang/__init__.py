@@ -1,0 +1,1 @@
+"""SGLang, as far as its command line goes."""
