@@ -4,62 +4,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
 from e2e.cluster import Cluster, CommandError, wait_until
 from e2e.images import Image
-from e2e.operator_process import CHART, CRD, RELEASE, RELEASE_NAMESPACE
+from e2e.operator_process import CRD
+from tests.real_node.release import OPERATOR, Object, Release, is_ready, name_of
 
-OPERATOR = f"system:serviceaccount:{RELEASE_NAMESPACE}:{RELEASE}"
-SELECTOR = "--selector=app.kubernetes.io/component=operator"
 SIMULATED = {"node.disagg.dev/kind": "simulated"}
-
-Object = dict[str, Any]
-
-
-@dataclass
-class Release:
-    """The chart in its namespace, where pods must keep to the strictest standard."""
-
-    cluster: Cluster
-    image: Image
-
-    def install(self) -> None:
-        settings = {
-            "image.registry": self.image.registry,
-            "image.repository": self.image.repository,
-            "image.tag": self.image.tag,
-        }
-        self.cluster.helm(
-            *("upgrade", "--install", RELEASE, str(CHART), f"--namespace={RELEASE_NAMESPACE}"),
-            *("--create-namespace", "--wait", "--timeout=120s"),
-            *(f"--set-string={key}={value}" for key, value in settings.items()),
-        )
-
-    def uninstall(self) -> None:
-        self.cluster.helm(
-            "uninstall", RELEASE, f"--namespace={RELEASE_NAMESPACE}", "--wait", "--ignore-not-found"
-        )
-
-    def kubectl(self, *arguments: str) -> str:
-        return self.cluster.kubectl(f"--namespace={RELEASE_NAMESPACE}", *arguments)
-
-    def pods(self) -> list[Object]:
-        found: list[Object] = json.loads(self.kubectl("get", "pods", SELECTOR, "--output=json"))["items"]
-        return found
-
-    def pod(self) -> Object:
-        """The pod, where one is ready and no other is left."""
-        return wait_until("one operator pod is ready", self._only_ready_pod)
-
-    def _only_ready_pod(self) -> Object:
-        pods = self.pods()
-        return pods[0] if len(pods) == 1 and is_ready(pods[0]) else {}
-
-    def run(self, *command: str) -> str:
-        return self.kubectl("exec", self.pod()["metadata"]["name"], "--", *command)
 
 
 @dataclass
@@ -97,22 +50,6 @@ class Model:
         own = "--selector=disagg.dev/name=llama"
         items = json.loads(self.kubectl("get", "pods", own, "--output=json"))["items"]
         return {item["metadata"]["uid"]: item for item in items}
-
-
-def is_ready(pod: Object) -> bool:
-    return any(
-        condition["type"] == "Ready" and condition["status"] == "True"
-        for condition in pod["status"].get("conditions", [])
-    )
-
-
-@pytest.fixture
-def release(real_cluster: Cluster, images: dict[str, Image]) -> Release:
-    made = Release(real_cluster, images["operator"])
-    made.install()
-    standard = "pod-security.kubernetes.io/enforce=restricted"
-    real_cluster.kubectl("label", "namespace", RELEASE_NAMESPACE, standard, "--overwrite")
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -235,8 +172,3 @@ def test_engines_that_need_no_gpu_run_in_containers(
     assert [pod["spec"]["nodeName"] for pod in pods] == ["real", "real"]
     assert {model.kubectl("logs", name_of(pod)).splitlines()[0] for pod in pods} == {"serving"}
     model.kubectl("delete", "dinf", "cpu")
-
-
-def name_of(pod: Object) -> str:
-    name: str = pod["metadata"]["name"]
-    return name
