@@ -174,7 +174,7 @@ class Serving:
         env = [{"name": "DISAGG_SIM_ARGS", "value": SIM_ARGS}]
         role = {
             "replicas": 1,
-            "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}},
+            "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "2Gi"}},
             "podTemplate": _with_security("engine"),
         }
         router = {"podTemplate": _with_security("router"), "image": self.images["router"].ref}

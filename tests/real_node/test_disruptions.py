@@ -1,0 +1,134 @@
+"""What goes wrong with pods, while clients call."""
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from e2e.cluster import Cluster, wait_until
+from e2e.images import Image
+from tests.real_node.release import Release, is_ready, name_of
+from tests.real_node.serving import Answer, Serving, chat, failed
+
+NAME = "chat"
+ROUTER = f"http://{NAME}-router/v1/chat/completions"
+TOKENS = 50
+STREAMS = 4
+BODY = chat("what has been said before is said again " * 20, tokens=TOKENS, stream=True)
+
+Load = Callable[[], Future[list[Answer]]]
+
+
+@pytest.fixture(scope="module")
+def serving(real_cluster: Cluster, images: dict[str, Image], operator: Release) -> Iterator[Serving]:
+    """A pair of vLLM, and resources whose pods will never be ready: nothing waits for those."""
+    operator.pod()
+    made = Serving(real_cluster, images, "disruptions")
+    made.start()
+    made.apply(
+        made.resource(NAME),
+        made.resource("crashes", decode={"replicas": 1, "args": ["--no-such-flag"]}, router={"kind": "none"}),
+        made.resource("unknown", engine={"image": "localhost/no/such:image"}, router={"kind": "none"}),
+    )
+    made.wait_ready(NAME)
+    yield made
+    made.end()
+
+
+def scale(serving: Serving, role: str, replicas: int) -> None:
+    """As a user does, and wait until it is done."""
+    patch = json.dumps({"spec": {role: {"replicas": replicas}}})
+    serving.kubectl("patch", "dinf", NAME, "--type=merge", f"--patch={patch}")
+    wait_until(f"there are {replicas} {role} pods", lambda: len(ready(serving, role)) == replicas)
+
+
+def ready(serving: Serving, role: str) -> set[str]:
+    """Names of pods that are ready and stay."""
+    return {
+        name_of(pod)
+        for pod in serving.pods(NAME, role)
+        if is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+@pytest.fixture
+def load(serving: Serving) -> Iterator[Load]:
+    """Calls that go on until the test is over, if it does not end them."""
+    begun = list[Future[list[Answer]]]()
+
+    def begin() -> Future[list[Answer]]:
+        begun.append(serving.load(ROUTER, BODY, streams=STREAMS))
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        if not each.done():
+            serving.rest(each)
+
+
+def test_no_request_fails_while_the_operators_pod_is_replaced(
+    serving: Serving, operator: Release, load: Load
+) -> None:
+    old = operator.pod()["metadata"]
+    answers = load()
+    operator.kubectl("delete", "pod", old["name"], "--wait=false")
+    wait_until("another pod is there", lambda: operator.pod()["metadata"]["uid"] != old["uid"])
+    # It works, too: what comes up now is its doing.
+    scale(serving, "prefill", 2)
+    found = serving.rest(answers)
+    assert len(found) > 10 * STREAMS
+    assert failed(found, events=TOKENS) == []
+
+
+def test_no_request_fails_while_one_of_two_prefill_pods_is_replaced(serving: Serving, load: Load) -> None:
+    scale(serving, "prefill", 2)
+    before = ready(serving, "prefill")
+    answers = load()
+    serving.kubectl("delete", "pod", min(before), "--wait=false")
+    wait_until("another is ready", lambda: len(ready(serving, "prefill") - {min(before)}) == 2)
+    found = serving.rest(answers)
+    assert failed(found, events=TOKENS) == []
+    # No block was lost or read too late: that would change the words, and nothing else.
+    assert len({answer.says for answer in found}) == 1
+
+
+def test_the_service_recovers_when_its_only_prefill_pod_is_deleted(serving: Serving) -> None:
+    scale(serving, "prefill", 1)
+    wait_until("the router has heard", lambda: serving.ask(ROUTER, BODY).status == 200)
+    [only] = ready(serving, "prefill")
+    serving.kubectl("delete", "pod", only, "--wait=false")
+    wait_until("the router has heard", lambda: serving.ask(ROUTER, BODY).status == 503)
+    wait_until("the Service answers again", lambda: serving.ask(ROUTER, BODY).status == 200)
+    assert serving.condition(NAME, "Ready")["status"] == "True" or ready(serving, "prefill") - {only}
+
+
+def test_an_engine_that_does_not_start_tells_why_in_its_log(serving: Serving) -> None:
+    """Its argument is one that vLLM refuses."""
+
+    def last_words() -> str:
+        for pod in serving.pods("crashes", "decode"):
+            for status in pod["status"].get("containerStatuses", []):
+                if status["restartCount"]:
+                    return serving.logs(pod, "--previous")
+        return ""
+
+    assert "unrecognized arguments: --no-such-flag" in wait_until("it was started again", last_words)
+    assert serving.condition("crashes", "Ready")["status"] == "False"
+    assert serving.condition("crashes", "DecodeReady")["message"].startswith("0 of 1 decode pods are ready")
+
+
+def test_a_resource_whose_image_is_nowhere_is_not_ready(serving: Serving) -> None:
+    def waiting_for() -> str:
+        statuses = [
+            status
+            for pod in serving.pods("unknown", "prefill")
+            for status in pod["status"].get("containerStatuses", [])
+        ]
+        return str(statuses[0]["state"].get("waiting", {}).get("reason")) if statuses else ""
+
+    wait_until(
+        "it can't be pulled", lambda: waiting_for() in {"ErrImagePull", "ImagePullBackOff"}, seconds=120
+    )
+    assert serving.condition("unknown", "Ready")["status"] == "False"
+    assert serving.condition("unknown", "PrefillReady")["message"].startswith("0 of 1 prefill pods are ready")
