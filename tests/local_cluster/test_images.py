@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from disagg.build.routers import smg, vllm_router
 from e2e.cluster import ClusterError
 from e2e.cluster.cluster import REPOSITORY
 from e2e.images import IMAGES, Image, build
@@ -22,6 +23,30 @@ def test_an_image_has_the_versions_that_the_tests_ran_with() -> None:
     assert {name: tested.get(name) for name in shipped if name != "setuptools"} == {
         name: version for name, version in shipped.items() if name != "setuptools"
     }
+
+
+def test_the_stand_ins_image_adds_what_its_extra_names_in_the_versions_that_the_tests_ran_with() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    extra = {
+        re.split(r"[\[><=]", line)[0] for line in project["project"]["optional-dependencies"]["engine-sim"]
+    }
+    tested = pins(REPOSITORY / "requirements.lock")
+    assert pins(FOLDER / "engine-sim" / "requirements.lock") == {name: tested[name] for name in extra}
+
+
+def test_the_routers_image_has_the_releases_whose_flags_are_written() -> None:
+    shipped = pins(FOLDER / "router" / "requirements.lock")
+    assert shipped["vllm-router"] == vllm_router.IMAGE.rpartition(":v")[2]
+    assert smg.__doc__ is not None
+    assert f"Flags are those of {shipped['smg']}." in smg.__doc__
+
+
+@pytest.mark.parametrize("name", ["operator", "engine-sim", "router"])
+def test_every_package_of_an_image_is_held_to_a_hash(name: str) -> None:
+    lock = FOLDER / name / "requirements.lock"
+    entries = re.split(r"\n(?=[a-z])", lock.read_text().strip())
+    assert len(entries) == len(pins(lock)) > 0
+    assert all("--hash=sha256:" in entry for entry in entries)
 
 
 def test_an_image_has_every_dependency_and_no_tool_of_developers() -> None:
