@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from disagg.api.engine import EngineKind
 from disagg.api.names import KV_COMPATIBILITY_LABEL, RoleName, Workload
 from disagg.build.compatibility import difference, items
 from disagg.build.pod_template import pod_templates
@@ -129,3 +130,16 @@ def test_a_difference_names_the_item_and_both_values() -> None:
     assert found is not None
     assert "fp8 in prefill" in found
     assert set(items(wanted.spec.engine.kind, prefill)) == set(items(wanted.spec.engine.kind, decode))
+
+
+def test_what_one_release_alone_compares_is_no_difference_where_it_is_none() -> None:
+    bodies = (
+        pod_templates(resource(engine={"image": f"vllm/vllm-openai:v{release}"}))[
+            Workload(RoleName.DECODE)
+        ].body
+        for release in ("0.32.0", "0.20.0")
+    )
+    found = difference(EngineKind.VLLM, *bodies)
+    assert found is not None
+    assert "vLLM (0.32.0 in prefill, 0.20.0 in decode)" in found
+    assert "(none in prefill, none in decode)" not in found
