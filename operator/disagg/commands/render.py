@@ -11,7 +11,7 @@ import typer
 
 from disagg.api import plain_yaml
 from disagg.api.names import API_VERSION, KIND
-from disagg.api.resource import DisaggregatedInference, parse
+from disagg.api.resource import DisaggregatedInference, InvalidSpecError, parse
 from disagg.assess.kv_transfer import review
 from disagg.build.objects import build, plan
 from disagg.commands.common import UNREADABLE, failure, resources_in
@@ -31,19 +31,28 @@ def render(
     would show in the condition KVCompatible is a warning on standard error.
     """
     try:
-        resources = [parse(document) for document in resources_in(file)]
-        reviews = {resource.metadata.name: review(resource) for resource in resources}
+        resources = [_parsed(document) for document in resources_in(file)]
+        reviews = [(resource.metadata.name, review(resource)) for resource in resources]
         objects = [obj for resource in resources for obj in rendered(resource)]
     except UNREADABLE as error:
         raise failure(f"{file}: {error}") from error
     if not objects:
         raise failure(f"{file}: no {KIND} of {API_VERSION} in it")
-    if refused := [found.incompatibility for found in reviews.values() if found.incompatibility is not None]:
+    if refused := [f"{name}: {why}" for name, found in reviews if (why := found.incompatibility) is not None]:
         raise failure(f"{file}: {'; '.join(refused)}")
-    for name, found in reviews.items():
+    for name, found in reviews:
         for warning in (*found.breaches, *found.notes):
             typer.echo(f"Warning: {name}: {warning}", err=True)
     sys.stdout.write(plain_yaml.dump(objects, explicit_start=True))
+
+
+def _parsed(document: dict[str, Any]) -> DisaggregatedInference:
+    try:
+        return parse(document)
+    except InvalidSpecError as error:
+        metadata = document.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        raise InvalidSpecError(f"{name}: {error}" if name is not None else str(error)) from error
 
 
 def rendered(resource: DisaggregatedInference) -> list[dict[str, Any]]:
