@@ -233,6 +233,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"engine": TRTLLM["engine"] | {"blockSize": 48}},
         "blockSize (48) must be a power of two above 1",
     ),
+    "ranks of prefill that vllm-router does not find": (
+        parallel("prefill", data=2) | transfer(connector="mooncake"),
+        "prefill.parallelism.data must be 1 with kvTransfer.connector mooncake",
+    ),
     "sglang sizes that do not divide": (
         SGLANG | parallel("prefill", tensor=2) | parallel("decode", tensor=3),
         "one of prefill.parallelism.tensor (2) and decode.parallelism.tensor (3) must be a multiple of the other",

@@ -113,6 +113,12 @@ PAIR_RULES = [
         "'kvTransfer.loadFailurePolicy recompute is not for engine sglang, whose decode pods cannot compute a prompt'",
     ),
     cel(
+        f"!({_VLLM}) || !{_is('mooncake', 'kvTransfer', 'connector')}"
+        f" || {_PARALLEL.format(role='prefill', kind='data')} == 1",
+        "'prefill.parallelism.data must be 1 with kvTransfer.connector mooncake: vllm-router sends decode to the first rank"
+        " only; use tensor, or connector nixl'",
+    ),
+    cel(
         f"!({_TRTLLM}) || !{_has('model', 'lora')}",
         "'model.lora is not for engine trtllm, whose requests name an adapter by path and not as a model:"
         " use engine.config.lora_config'",

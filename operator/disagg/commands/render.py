@@ -15,6 +15,7 @@ from disagg.api.resource import DisaggregatedInference, InvalidSpecError, parse
 from disagg.assess.kv_transfer import review
 from disagg.build.objects import build, plan
 from disagg.commands.common import UNREADABLE, failure, resources_in
+from disagg.commands.rules import violations
 from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
 
@@ -27,8 +28,8 @@ def render(
     """Print the objects that resources become, without a cluster.
 
     They are what the operator would apply for a new resource; a running one keeps, for example, the replicas that its
-    autoscaler has set. The rules of the CRD are the API server's to check: `kubectl apply --dry-run=server` does. What
-    would show in the condition KVCompatible is a warning on standard error.
+    autoscaler has set. What the API server would refuse by the rules of the CRD is an error; what would show in the
+    condition KVCompatible is a warning on standard error.
     """
     try:
         resources = [_parsed(document) for document in resources_in(file)]
@@ -47,12 +48,15 @@ def render(
 
 
 def _parsed(document: dict[str, Any]) -> DisaggregatedInference:
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
     try:
-        return parse(document)
+        resource = parse(document)
     except InvalidSpecError as error:
-        metadata = document.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
         raise InvalidSpecError(f"{name}: {error}" if name is not None else str(error)) from error
+    if broken := violations(document):
+        raise InvalidSpecError(f"{name}: {'; '.join(broken)}")
+    return resource
 
 
 def rendered(resource: DisaggregatedInference) -> list[dict[str, Any]]:
