@@ -110,6 +110,10 @@ def test_an_overlay_that_changes_what_is_shared_changes_the_hash(engine: str, ch
     [
         ("vllm", with_args(ENGINES["vllm"], "--max-num-seqs=8")),
         ("vllm", with_args(ENGINES["vllm"], "--gpu-memory-utilization", "0.9")),
+        (
+            "vllm",
+            overlaid(with_args(ENGINES["vllm"], "--dtype=half"), {"decode": {"args": ["--dtype=float16"]}}),
+        ),
         ("vllm", {"prefill": env("NCCL_DEBUG", "INFO")}),
         ("vllm", {"prefill": {"parallelism": {"tensor": 2}}, "decode": {"parallelism": {"tensor": 4}}}),
         ("sglang", with_args(ENGINES["sglang"], "--mem-fraction-static=0.9")),

@@ -233,6 +233,7 @@ _FOLDERS = {
     "TRITON_CACHE_DIR": "triton",
     "FLASHINFER_WORKSPACE_BASE": "flashinfer",
     "DG_JIT_CACHE_DIR": "deep-gemm",
+    "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
     "TILELANG_CACHE_DIR": "tilelang",
     "CUDA_CACHE_PATH": "cuda",
 }
