@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tests.engine_sim.conformance.sglang_pair import sglang_pair
 from tests.engine_sim.processes import Engine, Engines, Events, Reply, free_port
 
 SCALE = ("--sim-time-scale", "10")
@@ -106,4 +107,4 @@ def vllm_pair(engines: Engines) -> VllmPair:
     return pair
 
 
-PAIRS: dict[str, Callable[[Engines], Pair]] = {"vllm": vllm_pair}
+PAIRS: dict[str, Callable[[Engines], Pair]] = {"vllm": vllm_pair, "sglang": sglang_pair}
