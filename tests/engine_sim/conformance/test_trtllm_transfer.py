@@ -279,6 +279,18 @@ def test_stale_peers_break_one_pair_only(pair: TrtllmPair) -> None:
         pair.decode.fault(stale_peers=[])
 
 
+def test_one_request_that_fails_harms_no_other(pair: TrtllmPair) -> None:
+    prompts = [f"number {index} of " + WORDS for index in range(12)]
+    bodies = [completion(prompt) for prompt in prompts]
+    wanted = [generation_body(body, pair.leg(body)) for body in bodies]
+    for body in wanted[::2]:
+        body["disaggregated_params"]["ctx_request_id"] = 77
+    with ThreadPoolExecutor(12) as pool:
+        replies = list(pool.map(lambda body: pair.decode.post("/v1/completions", body), wanted))
+    assert all(failed(reply) for reply in replies[::2])
+    assert [reply.text for reply in replies[1::2]] == [pair.single(prompt).text for prompt in prompts[1::2]]
+
+
 # Time.
 
 
