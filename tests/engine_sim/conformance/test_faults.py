@@ -29,7 +29,7 @@ def test_a_hang_stops_tokens_and_nothing_else(pair: Pair) -> None:
     pair.decode.fault(hang=True)
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(pair.complete, "hang on")
-        eventually(lambda: pair.decode.get("/load").body["server_load"] == 1)
+        eventually(lambda: pair.decode.state()["waiting"] == 1)
         assert pair.decode.get("/health").status == 200
         assert not future.done()
         pair.decode.fault(hang=False)
