@@ -192,6 +192,9 @@ def read_events(response: HTTPResponse) -> Events:
     return Events(response.status, chunks, done)
 
 
+_Kept = TypeVar("_Kept", bound=Engine)
+
+
 class Engines:
     """Starts engines, and ends them all."""
 
@@ -202,8 +205,17 @@ class Engines:
     def start(self, *arguments: str, **environment: str) -> Engine:
         """Start one; not yet ready."""
         engine = Engine(list(arguments), environment, self._folder / f"{len(self._all)}.log")
+        return self.keep(engine)
+
+    def keep(self, engine: _Kept) -> _Kept:
+        """End an engine with the others."""
         self._all.append(engine)
         return engine
+
+    @property
+    def folder(self) -> Path:
+        """For logs, and whatever else an engine needs."""
+        return self._folder
 
     def stop(self) -> None:
         for engine in self._all:

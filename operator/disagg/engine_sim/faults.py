@@ -22,6 +22,8 @@ class Faults:
         slow: Factor on the time of steps and transfers.
         metrics_lost: Whether /metrics fails.
         health_lost: Whether /health says 503.
+        cancel_leaks: Whether a generation that is cancelled before it has its KV leaves the prefill side waiting for
+            it; for dialects in which that is a defect.
     """
 
     fail_prefill: int = 0
@@ -32,6 +34,7 @@ class Faults:
     slow: float = 1.0
     metrics_lost: bool = False
     health_lost: bool = False
+    cancel_leaks: bool = False
 
     def __post_init__(self) -> None:
         self._moving = asyncio.Event()

@@ -26,6 +26,9 @@ _CLIENT_GONE = 499
 _GRACE = 5.0
 """Seconds that connections have after the engine has ended, as vLLM gives them."""
 
+_UNBOUNDED = 1e9
+"""Seconds that stand for no limit: aiohttp wants a number."""
+
 
 @dataclass(frozen=True)
 class ProcessSettings:
@@ -42,6 +45,8 @@ class ProcessSettings:
         drain: Returns when requests in flight are over, for a dialect that has a way of its own; new ones are taken until
             then.
         health_while_draining: Whether /health stays 200 then.
+        calls_only: Whether SIGTERM closes the port and waits for calls in flight, however long, and for nothing else, as a
+            server does that leaves it to uvicorn. `shutdown_timeout` has no meaning then.
     """
 
     host: str
@@ -52,6 +57,7 @@ class ProcessSettings:
     keep_alive: float = 5.0
     drain: Callable[[], Awaitable[None]] | None = None
     health_while_draining: bool = True
+    calls_only: bool = False
 
 
 def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
@@ -119,14 +125,15 @@ async def run(serving: Serving, app: web.Application, settings: ProcessSettings)
         keepalive_timeout=settings.keep_alive,
         handler_cancellation=True,
         access_log=None,
-        shutdown_timeout=_GRACE,
+        shutdown_timeout=_UNBOUNDED if settings.calls_only else _GRACE,
     )
     await runner.setup()
     # Only now: before, a client must find the port closed.
     await web.SockSite(runner, _bind(settings.host, settings.port)).start()
     _log.info("Application startup complete on port %s", settings.port)
     await stop.wait()
-    await _drain(serving, settings)
+    if not settings.calls_only:
+        await _drain(serving, settings)
     await runner.cleanup()
     for engine in serving.engines:
         await engine.stop()

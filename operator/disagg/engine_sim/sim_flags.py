@@ -24,6 +24,7 @@ class SimFlags:
         mean_tokens: Tokens after which answers end by themselves, on average; 0 for never.
         attention_backend: Part of what must be equal between peers.
         frozen: Whether loading never ends.
+        seed: Of answers, for engines whose command line has none.
     """
 
     dialect: str
@@ -36,6 +37,7 @@ class SimFlags:
     mean_tokens: int
     attention_backend: str
     frozen: bool
+    seed: int | None = None
 
 
 def split(arguments: Sequence[str]) -> tuple[SimFlags, list[str]]:
@@ -59,7 +61,8 @@ def split(arguments: Sequence[str]) -> tuple[SimFlags, list[str]]:
     found, rest = parser.parse_known_args(list(arguments))
     if {"-h", "--help"} & set(rest):
         parser.print_help()
-    if found.sim_seed is not None:
+    # TensorRT-LLM takes a seed in a request only.
+    if found.sim_seed is not None and found.dialect != "trtllm":
         rest += ["--seed", str(found.sim_seed)]
     return (
         SimFlags(
@@ -73,6 +76,7 @@ def split(arguments: Sequence[str]) -> tuple[SimFlags, list[str]]:
             mean_tokens=found.sim_mean_tokens,
             attention_backend=found.sim_attention_backend,
             frozen=found.sim_freeze_at_start,
+            seed=found.sim_seed,
         ),
         rest,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tests.engine_sim.conformance.sglang_pair import sglang_pair
+from tests.engine_sim.conformance.trtllm import trtllm_pair
 from tests.engine_sim.processes import Engine, Engines, Events, Reply, free_port
 
 SCALE = ("--sim-time-scale", "10")
@@ -107,4 +108,8 @@ def vllm_pair(engines: Engines) -> VllmPair:
     return pair
 
 
-PAIRS: dict[str, Callable[[Engines], Pair]] = {"vllm": vllm_pair, "sglang": sglang_pair}
+PAIRS: dict[str, Callable[[Engines], Pair]] = {
+    "vllm": vllm_pair,
+    "sglang": sglang_pair,
+    "trtllm": trtllm_pair,
+}

@@ -61,6 +61,12 @@ class EventStream:
         await self._response.write_eof()
         return self._response
 
+    def cut(self) -> web.StreamResponse:
+        """End the connection in the middle of the stream, as a server does whose generator has failed."""
+        if self._transport is not None:
+            self._transport.abort()
+        return self._response
+
 
 class Streamer:
     """Turns outputs of all sequences of a call into events.
