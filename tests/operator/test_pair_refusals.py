@@ -206,6 +206,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "revision is for models on the Hugging Face hub",
     ),
     "a folder of a claim": ({"model": {"uri": "pvc://m", "path": "a"}}, "path is for models in an OCI image"),
+    "a way out of a claim": (
+        {"model": {"uri": "pvc://models/../../etc"}},
+        "uri must not lead out of its volume",
+    ),
+    "a way out of an image": (
+        {"model": {"uri": "oci://example.com/llama:1", "path": "../etc"}},
+        "path must not lead out of its image",
+    ),
+    "an adapter with the name of the model": (
+        {"model": {"servedName": "sql", "lora": {"adapters": [{"name": "sql", "uri": "/a"}]}}},
+        "an adapter has the name sql of the model",
+    ),
     "a cache of a claim": (
         {"model": {"uri": "pvc://m", "cache": {"claim": "c"}}},
         "cache is for models on the",
