@@ -39,6 +39,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         parallel("decode", tensor=8, data=4),
         "tensor * pipeline * data is 32: a replica is one pod on one node, and no node has more than 16",
     ),
+    "no ranks": (
+        parallel("prefill", tensor=0),
+        "spec.prefill.parallelism.tensor in body should be greater than or equal to 1",
+    ),
     "vllm pipelines": (
         parallel("decode", pipeline=2),
         "decode.parallelism.pipeline must be 1 with engine vllm",
@@ -93,6 +97,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         rdma(rdma={"allowPrivileged": True}),
         "rdma.allowPrivileged is for fabric efa",
     ),
+    "an RDMA device that is the accelerator": (
+        {"kvTransfer": {"transport": "rdma", "rdma": {"resource": "nvidia.com/gpu"}}},
+        "kvTransfer.rdma.resource (nvidia.com/gpu) is the accelerator: name the RDMA device",
+    ),
+    "a capability by its name in Linux": (
+        rdma(rdma={"capabilities": ["CAP_IPC_LOCK"]}),
+        "IPC_LOCK, not CAP_IPC_LOCK",
+    ),
     "EFA within a host": (
         rdma(fabric="efa") | {"topologyConstraint": {"packDomain": "host"}},
         "fabric efa carries no KV cache within a node",
@@ -113,6 +125,24 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a disk without CPU memory": (
         transfer(offload={"disk": {"size": "1Ti"}}),
         "disk and sharedFileSystem are filled from CPU memory: set cpu, too",
+    ),
+    "a disk and a file system in one place": (
+        transfer(
+            offload={
+                "cpu": "1Gi",
+                "disk": {"size": "1Ti", "storageClass": "nvme", "path": "/kv"},
+                "sharedFileSystem": {"claim": "kv", "path": "/kv"},
+            }
+        ),
+        "disk and sharedFileSystem are both mounted at /kv",
+    ),
+    "less than no CPU memory": (
+        transfer(offload={"cpu": -1}),
+        "spec.kvTransfer.offload.cpu: Invalid value: -1",
+    ),
+    "more CPU memory than there is of anything": (
+        transfer(offload={"cpu": "1e400"}),
+        'spec.kvTransfer.offload.cpu: Invalid value: "1e400"',
     ),
     "offload of a custom engine": (
         CUSTOM | transfer(offload={"cpu": "1Gi"}),
@@ -176,6 +206,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "revision is for models on the Hugging Face hub",
     ),
     "a folder of a claim": ({"model": {"uri": "pvc://m", "path": "a"}}, "path is for models in an OCI image"),
+    "a way out of a claim": (
+        {"model": {"uri": "pvc://models/../../etc"}},
+        "uri must not lead out of its volume",
+    ),
+    "a way out of an image": (
+        {"model": {"uri": "oci://example.com/llama:1", "path": "../etc"}},
+        "path must not lead out of its image",
+    ),
+    "an adapter with the name of the model": (
+        {"model": {"servedName": "sql", "lora": {"adapters": [{"name": "sql", "uri": "/a"}]}}},
+        "an adapter has the name sql of the model",
+    ),
     "a cache of a claim": (
         {"model": {"uri": "pvc://m", "cache": {"claim": "c"}}},
         "cache is for models on the",
@@ -202,6 +244,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a block of 48 tokens in TensorRT-LLM": (
         {"engine": TRTLLM["engine"] | {"blockSize": 48}},
         "blockSize (48) must be a power of two above 1",
+    ),
+    "ranks of prefill that vllm-router does not find": (
+        parallel("prefill", data=2) | transfer(connector="mooncake"),
+        "prefill.parallelism.data must be 1 with kvTransfer.connector mooncake",
     ),
     "sglang sizes that do not divide": (
         SGLANG | parallel("prefill", tensor=2) | parallel("decode", tensor=3),

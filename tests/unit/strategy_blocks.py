@@ -138,7 +138,7 @@ def engines(kind: str, args: SearchStrategy[list[str]], env: SearchStrategy[list
 def parallelism(draw: DrawFn, kind: str, *, tensor: int, role: str) -> dict[str, Any]:
     """How a replica is spread, with a given tensor-parallel size."""
     found: dict[str, Any] = {"tensor": tensor} | draw(block(None, expert=st.booleans()))
-    if tensor == 1 or (kind != "trtllm" and tensor <= 8):
+    if (kind, role) != ("vllm", "prefill") and (tensor == 1 or (kind != "trtllm" and tensor <= 8)):
         found |= draw(block(None, data=st.sampled_from([1, 2])))
     if (
         found.get("data", 1) == 1

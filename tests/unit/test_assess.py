@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from disagg.api.names import RoleName
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.status import Condition, ConditionType, Reason, Status
-from disagg.assess.assess import assess, begin, refuse
+from disagg.assess.assess import MAX_MESSAGE, assess, begin, refuse
 from disagg.assess.problem import Problem
 from disagg.decide.observed import Observed
 from tests.unit.resources import observed, resource, running
@@ -57,6 +57,17 @@ def assessed(children: Observed, problem: Problem | None = None, **spec: object)
 
 
 # What the conditions say
+
+
+def test_a_message_is_as_long_as_somebody_reads() -> None:
+    of_each_variable = Problem(Reason.REJECTED, "env is invalid; " * 5000)
+    status = assessed(Observed("llama"), of_each_variable)
+    found = condition(status, ConditionType.STALLED).message
+    assert len(found) == MAX_MESSAGE
+    assert found.endswith(" ...")
+    assert (
+        condition(assess(resource(), READY, CONFLICT, NOW), ConditionType.STALLED).message == CONFLICT.message
+    )
 
 
 @pytest.mark.parametrize(

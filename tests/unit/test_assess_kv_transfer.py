@@ -75,6 +75,18 @@ def test_a_broken_contract_is_told_with_its_field() -> None:
     assert found.message.startswith("prefill.args sets --port to 9000: ")
 
 
+def test_what_is_broken_in_both_roles_is_told_once() -> None:
+    found = judged(engine={"args": ["--port=9000"]})
+    assert found.message.count("--port") == 1
+
+
+def test_a_command_in_the_place_of_the_engines_is_told_beside_what_it_lacks() -> None:
+    engine = {"name": "engine", "command": ["bash", "-c"], "args": ["vllm serve $MODEL"]}
+    found = judged(prefill={"podTemplate": {"spec": {"containers": [engine]}}})
+    assert (found.status, found.reason) == ("False", Reason.ROLES_DIFFER)
+    assert "prefill.podTemplate.spec.containers[engine].args leaves --kv-transfer-config out" in found.message
+
+
 def test_roles_that_an_overlay_has_made_to_differ_are_told() -> None:
     overlay = {"spec": {"containers": [{"name": "engine", "image": "vllm/vllm-openai:v0.20.0"}]}}
     found = judged(prefill={"podTemplate": overlay})

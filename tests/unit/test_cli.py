@@ -116,6 +116,20 @@ def test_render_says_what_is_wrong(text: str, message: str) -> None:
     assert "Traceback" not in result.output
 
 
+def test_render_says_which_of_several_resources_is_wrong() -> None:
+    text = yaml.dump_all([raw("one"), raw("two", groups=101), raw("three")])
+    assert "-: two: spec.groups" in run("render", "-f", "-", given=text).output
+
+
+def test_render_refuses_one_of_two_namesakes() -> None:
+    parted = raw("llama", prefill={"image": "vllm/vllm-openai:v0.31.0"})
+    namesake = raw("llama")
+    namesake["metadata"]["namespace"] = "other"
+    result = run("render", "-f", "-", given=yaml.dump_all([parted, namesake]))
+    assert result.exit_code == 1
+    assert "llama: prefill and decode could not exchange KV cache" in result.output
+
+
 def test_render_names_a_file_that_is_not_there(tmp_path: Path) -> None:
     result = run("render", "-f", str(tmp_path / "absent.yaml"))
     assert result.exit_code == 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from disagg.api.engine import EngineKind
 from disagg.api.names import KV_COMPATIBILITY_LABEL, RoleName, Workload
 from disagg.build.compatibility import difference, items
 from disagg.build.pod_template import pod_templates
@@ -109,6 +110,10 @@ def test_an_overlay_that_changes_what_is_shared_changes_the_hash(engine: str, ch
     [
         ("vllm", with_args(ENGINES["vllm"], "--max-num-seqs=8")),
         ("vllm", with_args(ENGINES["vllm"], "--gpu-memory-utilization", "0.9")),
+        (
+            "vllm",
+            overlaid(with_args(ENGINES["vllm"], "--dtype=half"), {"decode": {"args": ["--dtype=float16"]}}),
+        ),
         ("vllm", {"prefill": env("NCCL_DEBUG", "INFO")}),
         ("vllm", {"prefill": {"parallelism": {"tensor": 2}}, "decode": {"parallelism": {"tensor": 4}}}),
         ("sglang", with_args(ENGINES["sglang"], "--mem-fraction-static=0.9")),
@@ -129,3 +134,16 @@ def test_a_difference_names_the_item_and_both_values() -> None:
     assert found is not None
     assert "fp8 in prefill" in found
     assert set(items(wanted.spec.engine.kind, prefill)) == set(items(wanted.spec.engine.kind, decode))
+
+
+def test_what_one_release_alone_compares_is_no_difference_where_it_is_none() -> None:
+    bodies = (
+        pod_templates(resource(engine={"image": f"vllm/vllm-openai:v{release}"}))[
+            Workload(RoleName.DECODE)
+        ].body
+        for release in ("0.32.0", "0.20.0")
+    )
+    found = difference(EngineKind.VLLM, *bodies)
+    assert found is not None
+    assert "vLLM (0.32.0 in prefill, 0.20.0 in decode)" in found
+    assert "(none in prefill, none in decode)" not in found

@@ -355,6 +355,13 @@ def test_a_batch_uses_eight_adapters_at_most_unless_the_resource_says_more(
     assert option("decode", lora, "--max-loras-per-batch") == slots
 
 
+def test_how_requests_name_an_adapter_is_told() -> None:
+    """A request for the adapter's name alone is answered by the model without it, or not at all."""
+    adapters = [{"name": "a", "uri": "hf://org/a"}]
+    assert "lora_path" in notes("decode", spec(model={"lora": {"adapters": adapters}}))
+    assert "lora_path" not in notes("decode", spec())
+
+
 # Offload.
 
 

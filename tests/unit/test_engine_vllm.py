@@ -102,6 +102,13 @@ class TestServing:
     def test_both_roles_have_the_number_format_of_the_resource(self, role: str, dtype: str) -> None:
         assert f"--kv-cache-dtype={dtype}" in args(role, engine={"kvCacheDtype": dtype})
 
+    def test_an_image_without_the_connector_is_told(self) -> None:
+        """vLLM ends with "NIXL is not available"."""
+        cpu = {"engine": {"image": "vllm/vllm-openai-cpu:v0.32.0"}}
+        assert any("pip install nixl" in note for note in pod(**cpu).notes)
+        assert pod(**of("0.32")).notes == []
+        assert pod(**cpu, **MOONCAKE).notes == []
+
     def test_a_number_format_that_the_release_lacks_is_told(self) -> None:
         nvfp4 = {"engine": {"kvCacheDtype": "nvfp4"}}
         assert any("nvfp4" in note for note in pod(**of("0.19", **nvfp4)).notes)
@@ -370,6 +377,13 @@ class TestMooncake:
     def test_releases_without_a_bootstrap_server_are_told(self) -> None:
         assert any("bootstrap" in note for note in pod(**of("0.15", **MOONCAKE)).notes)
         assert pod(**of("0.16", **MOONCAKE)).notes == pod(**of("0.16")).notes
+
+    def test_ranks_of_prefill_that_the_router_does_not_tell_apart_are_told(self) -> None:
+        """vllm-router sends decode to the first rank's engine, whichever has computed the prompt."""
+        several = {"parallelism": {"data": 2}}
+        assert any("data-parallel" in note for note in pod("prefill", **MOONCAKE, prefill=several).notes)
+        assert pod("prefill", **MOONCAKE, decode=several).notes == []
+        assert pod("prefill", prefill=several).notes == []
 
     @pytest.mark.parametrize(
         ("connector", "protocol"),

@@ -137,6 +137,14 @@ def test_with_dranet_a_claim_of_each_rank_holds_its_gpu() -> None:
     assert decode["containers"][0]["resources"] == {"claims": [{"name": name} for name in names]}
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_with_dranet_pods_go_to_the_tainted_nodes_that_have_gpus(role: str) -> None:
+    """The API server lets pods that request nvidia.com/gpu on them, and not those that claim it."""
+    on = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert template(resource(**spec(Fabric.GKE_DRANET)), role)["spec"]["tolerations"] == [on]
+    assert "tolerations" not in template(resource(**spec(Fabric.GKE)), role)["spec"]
+
+
 def test_with_dranet_a_network_card_alone_may_be_claimed() -> None:
     """llm-d's overlay for A4X, where the device plugin has the GPUs."""
     wanted = resource(

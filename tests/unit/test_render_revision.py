@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from disagg.build.pod_template import pod_templates
 from disagg.decide.decide import decide
 from disagg.decide.decisions import GroupDecision, Placement, Template
 from disagg.decide.observed import key_of
-from disagg.decide.template import choose_template
+from disagg.decide.template import choose_template, choose_templates
 from tests.unit import goldens
 from tests.unit.resources import live, managed, objects, observed, overlaid, resource
 
@@ -250,3 +251,71 @@ def test_a_group_that_is_no_longer_packed_takes_the_template_of_this_release() -
 def test_a_group_that_is_packed_for_the_first_time_takes_the_template_of_this_release() -> None:
     newer = by_another_release(packed(PLACED), 1)
     assert choose_template(newer, live(objects(resource())["Deployment", "llama-decode"])) == newer
+
+
+# Both roles together
+
+PAIR = [Workload(RoleName.PREFILL), Workload(RoleName.DECODE)]
+RUNNING = observed(*(live(objects(WANTED)["Deployment", f"llama-{workload.role}"]) for workload in PAIR))
+"""Both roles as this release has applied them."""
+NEXT = {workload: by_another_release(pod_templates(WANTED)[workload], 1) for workload in PAIR}
+"""What a newer release renders of the same resource."""
+CHANGED = NEXT | {PAIR[0]: replace(NEXT[PAIR[0]], inputs="other")}
+"""The same, after the user has changed something of prefill."""
+
+
+def same_scheduler(prefill: Mapping[str, Any], decode: Mapping[str, Any]) -> bool:
+    """Whether two templates are of the same release, for engines that nothing else works with."""
+    return bool(prefill["spec"].get("schedulerName") == decode["spec"].get("schedulerName"))
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_neither_role_gets_another_template_for_a_new_release(*, agree: bool) -> None:
+    chosen = choose_templates(NEXT, RUNNING, lambda _prefill, _decode: agree)
+    assert [chosen[workload].revision for workload in PAIR] == [MADE.revision] * 2
+
+
+def test_a_role_that_can_still_exchange_kv_cache_keeps_its_template() -> None:
+    chosen = choose_templates(CHANGED, RUNNING, lambda _prefill, _decode: True)
+    assert [chosen[workload].revision - MADE.revision for workload in PAIR] == [1, 0]
+
+
+def test_a_role_that_could_not_exchange_kv_cache_any_more_gets_its_template_with_the_other() -> None:
+    assert choose_templates(CHANGED, RUNNING, same_scheduler) == CHANGED
+
+
+def test_a_deployment_that_is_made_again_takes_the_other_role_along() -> None:
+    alone = observed(RUNNING.children["Deployment", "llama-decode"])
+    assert choose_templates(NEXT, alone, same_scheduler) == NEXT
+
+
+def test_what_no_template_of_this_release_would_mend_restarts_nothing() -> None:
+    chosen = choose_templates(CHANGED, RUNNING, lambda _prefill, _decode: False)
+    assert [chosen[workload].revision - MADE.revision for workload in PAIR] == [1, 0]
+
+
+def test_a_change_of_one_role_after_an_upgrade_parts_no_pair() -> None:
+    """vLLM of 0.27 and before wants the same block size in both roles, and a release may render another one than before."""
+    old = {"engine": {"image": "vllm/vllm-openai:v0.20.0"}}
+    children = objects(resource(**old))
+    for workload in PAIR:
+        deployment = children["Deployment", f"llama-{workload.role}"]
+        deployment["metadata"]["annotations"][RENDER_REVISION] = "1"
+        engine = deployment["spec"]["template"]["spec"]["containers"][0]
+        engine["args"] = [arg for arg in engine["args"] if not arg.startswith("--block-size")]
+    before = observed(*(live(children["Deployment", f"llama-{workload.role}"]) for workload in PAIR))
+    changed = resource(**old, prefill={"args": ["--max-num-seqs=64"]})
+    after = objects(changed, before)
+    sizes = {
+        arg
+        for workload in PAIR
+        for arg in after["Deployment", f"llama-{workload.role}"]["spec"]["template"]["spec"]["containers"][0][
+            "args"
+        ]
+        if arg.startswith("--block-size")
+    }
+    assert sizes == {"--block-size=128"}
+    untouched = objects(resource(**old), before)
+    for workload in PAIR:
+        name = "Deployment", f"llama-{workload.role}"
+        assert untouched[name]["spec"]["template"] == children[name]["spec"]["template"]

@@ -90,6 +90,18 @@ class TestAllRouters:
         assert made["terminationGracePeriodSeconds"] >= before + 300
 
     @all_routers
+    def test_answers_are_let_through_for_as_long_as_decode_may_write_them(self, spec: dict[str, Any]) -> None:
+        made = pod(spec, decode={"drainSeconds": 1800})
+        assert made["terminationGracePeriodSeconds"] == 15 + 1800 + 30
+
+    @all_routers
+    def test_another_time_for_answers_is_another_template(self, spec: dict[str, Any]) -> None:
+        """Otherwise a running router would keep the old time."""
+        routers = Workload(RoleName.ROUTER)
+        longer = resource(**overlaid(spec, {"decode": {"drainSeconds": 1800}}))
+        assert pod_templates(longer)[routers].inputs != pod_templates(resource(**spec))[routers].inputs
+
+    @all_routers
     def test_a_service_of_another_name_is_no_setting_of_it(self, spec: dict[str, Any]) -> None:
         assert pod(spec)["enableServiceLinks"] is False
 
@@ -122,6 +134,17 @@ class TestRoutersThatWatchPods:
     @discovering
     def test_a_dead_pod_is_noticed_in_seconds(self, spec: dict[str, Any]) -> None:
         assert "--health-check-interval-secs=5" in router(spec)["args"]
+
+    @discovering
+    def test_an_engine_that_hangs_does_not_have_the_router_restarted(self, spec: dict[str, Any]) -> None:
+        """vllm-router's /health answers 503 as long as any pod is unhealthy."""
+        made = router(spec)
+        paths = [made[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe")]
+        assert paths == ["/liveness", "/liveness"]
+
+    @discovering
+    def test_a_router_that_has_found_no_pods_yet_replaces_none_that_has(self, spec: dict[str, Any]) -> None:
+        assert router(spec)["readinessProbe"]["httpGet"]["path"] == "/readiness"
 
     @discovering
     def test_they_may_use_their_service_account(self, spec: dict[str, Any]) -> None:
@@ -162,6 +185,13 @@ class TestSmg:
 
     def test_its_image_starts_it(self) -> None:
         assert "command" not in router(SGLANG)
+
+    @pytest.mark.parametrize(("decode", "seconds"), [({}, 300), ({"drainSeconds": 1800}, 1800)])
+    def test_it_does_not_cut_answers_that_decode_may_finish(
+        self, decode: dict[str, Any], seconds: int
+    ) -> None:
+        """Its own limit is 180 s from SIGTERM."""
+        assert f"--shutdown-grace-period-secs={seconds}" in router(SGLANG, decode=decode)["args"]
 
     def test_prefill_says_where_the_two_meet(self) -> None:
         annotations = template(resource(**SGLANG), "prefill")["metadata"]["annotations"]

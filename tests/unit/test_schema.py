@@ -169,7 +169,7 @@ def fields_of_rules() -> Iterator[str]:
         expression = re.sub(r"'(?:\\.|[^'\\])*'", "", expression)  # noqa: PLW2901 - literals are not fields
         expression = re.sub(r"has\([^)]*\)", "", expression)  # noqa: PLW2901
         for match in re.finditer(r"self((?:\.\w+)+)", expression):
-            yield path + match[1].removesuffix(".matches").removesuffix(".startsWith")
+            yield path + re.sub(r"\.(matches|startsWith|contains|exists)$", "", match[1])
 
 
 @pytest.mark.parametrize("path", sorted(set(fields_of_rules()) - {".metadata.name"}))

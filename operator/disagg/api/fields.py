@@ -7,8 +7,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-QUANTITY = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
-"""Kubernetes quantities without a sign: no resource of a pod may be negative."""
+QUANTITY = (
+    r"^([0-9]{1,19}(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE]\+?(0?[0-9]|1[0-8])|[eE]-[0-9]{1,2})?$"
+)
+"""Kubernetes quantities without a sign: no resource of a pod may be negative. Nor can it be more than 2^63, so there is no
+need for numbers that take for ever to work out."""
 
 
 PERCENTAGE = r"^([0-9]|[1-9][0-9]|100)%$"
@@ -64,7 +67,8 @@ KubernetesName = Annotated[
 """Name of an object in the resource's namespace."""
 
 Quantity = Annotated[
-    int | str, Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": QUANTITY})
+    int | str,
+    Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": QUANTITY, "minimum": 0}),
 ]
 """An amount such as `64Gi`."""
 

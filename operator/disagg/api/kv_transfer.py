@@ -65,6 +65,12 @@ class Rdma(Block):
             "'count is for resource: how many devices a claim holds is said in its template'",
             field=".count",
         ),
+        # Container runtimes put CAP_ before what Kubernetes gives them, and do not start the container.
+        cel(
+            "!has(self.capabilities) || !self.capabilities.exists(name, name.startsWith('CAP_'))",
+            "'capabilities are named without CAP_, as in a container: IPC_LOCK, not CAP_IPC_LOCK'",
+            field=".capabilities",
+        ),
     )
 
     resource: Annotated[str, Field(min_length=1, max_length=317, pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
@@ -120,7 +126,11 @@ class Offload(Block):
         cel(
             "has(self.cpu) || !(has(self.disk) || has(self.sharedFileSystem))",
             "'disk and sharedFileSystem are filled from CPU memory: set cpu, too'",
-        )
+        ),
+        cel(
+            "!has(self.disk) || !has(self.sharedFileSystem) || self.disk.path != self.sharedFileSystem.path",
+            "'disk and sharedFileSystem are both mounted at ' + self.disk.path + ': give one another path'",
+        ),
     )
 
     cpu: Quantity | None = None

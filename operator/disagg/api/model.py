@@ -91,6 +91,21 @@ class Model(Block):
             field=".path",
         ),
         cel(
+            "!(self.uri.startsWith('pvc://') || self.uri.startsWith('oci://')) || !self.uri.contains('..')",
+            "'uri must not lead out of its volume: remove ..'",
+            field=".uri",
+        ),
+        cel(
+            "!has(self.path) || !self.path.contains('..')",
+            "'path must not lead out of its image: remove ..'",
+            field=".path",
+        ),
+        cel(
+            "!has(self.lora) || !has(self.servedName) || !self.lora.adapters.exists(a, a.name == self.servedName)",
+            "'an adapter has the name ' + self.servedName + ' of the model, and requests ask for both by name: rename one'",
+            field=".lora",
+        ),
+        cel(
             "!has(self.cache) || self.uri.startsWith('hf://')",
             "'cache is for models on the Hugging Face hub: others are mounted, not downloaded'",
             field=".cache",

@@ -41,7 +41,7 @@ _LEASE = f"({_has('kvTransfer', 'leaseSeconds')} ? self.kvTransfer.leaseSeconds 
 PAIR_RULES = [
     # https://docs.vllm.ai, NixlConnector: a decode rank reads from one prefill rank, never from several.
     cel(
-        f"!({_VLLM}) || {_DECODE_TENSOR} % {_PREFILL_TENSOR} == 0",
+        f"!({_VLLM}) || {_PREFILL_TENSOR} < 1 || {_DECODE_TENSOR} % {_PREFILL_TENSOR} == 0",
         "'decode.parallelism.tensor (%d) must be a multiple of prefill.parallelism.tensor (%d) with engine vllm'"
         f".format([{_DECODE_TENSOR}, {_PREFILL_TENSOR}])",
     ),
@@ -98,7 +98,8 @@ PAIR_RULES = [
         " emptyDir has the pod evicted'",
     ),
     cel(
-        f"!({_SGLANG}) || {_DECODE_TENSOR} % {_PREFILL_TENSOR} == 0 || {_PREFILL_TENSOR} % {_DECODE_TENSOR} == 0",
+        f"!({_SGLANG}) || {_PREFILL_TENSOR} < 1 || {_DECODE_TENSOR} < 1"
+        f" || {_DECODE_TENSOR} % {_PREFILL_TENSOR} == 0 || {_PREFILL_TENSOR} % {_DECODE_TENSOR} == 0",
         "'with engine sglang one of prefill.parallelism.tensor (%d) and decode.parallelism.tensor (%d) must be a multiple"
         f" of the other'.format([{_PREFILL_TENSOR}, {_DECODE_TENSOR}])",
     ),
@@ -110,6 +111,12 @@ PAIR_RULES = [
     cel(
         f"!({_SGLANG}) || !{_is('recompute', 'kvTransfer', 'loadFailurePolicy')}",
         "'kvTransfer.loadFailurePolicy recompute is not for engine sglang, whose decode pods cannot compute a prompt'",
+    ),
+    cel(
+        f"!({_VLLM}) || !{_is('mooncake', 'kvTransfer', 'connector')}"
+        f" || {_PARALLEL.format(role='prefill', kind='data')} == 1",
+        "'prefill.parallelism.data must be 1 with kvTransfer.connector mooncake: vllm-router sends decode to the first rank"
+        " only; use tensor, or connector nixl'",
     ),
     cel(
         f"!({_TRTLLM}) || !{_has('model', 'lora')}",
@@ -170,5 +177,12 @@ PAIR_RULES = [
     cel(
         f"!{_is('gke-dranet', 'kvTransfer', 'fabric')} || {_has('kvTransfer', 'rdma', 'resourceClaimTemplate')}",
         "'kvTransfer.fabric gke-dranet gives devices by claims: set kvTransfer.rdma.resourceClaimTemplate'",
+    ),
+    # One entry of a container's limits would stand for both.
+    cel(
+        f"!{_has('kvTransfer', 'rdma', 'resource')} || !(self.kvTransfer.rdma.resource in"
+        f" [{_accelerator('prefill')}, {_accelerator('decode')}])",
+        "'kvTransfer.rdma.resource (' + self.kvTransfer.rdma.resource + ') is the accelerator: name the RDMA device, as"
+        " kubectl describe node lists it under Allocatable'",
     ),
 ]

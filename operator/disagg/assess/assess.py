@@ -21,6 +21,8 @@ from disagg.build.service import endpoint
 from disagg.decide.observed import Observed
 
 ConditionStatus = Literal["True", "False", "Unknown"]
+MAX_MESSAGE = 4096
+"""Characters of a condition's message. The operator's log has the whole."""
 Conditions = dict[ConditionType, tuple[str, Reason, str]]
 """Status, reason and message of each."""
 _ROLE_CONDITIONS = {
@@ -236,11 +238,16 @@ def _transitions(
                     "observedGeneration": metadata.generation,
                     "lastTransitionTime": since,
                     "reason": str(reason),
-                    "message": message,
+                    "message": _shortened(message),
                 }
             )
         )
     return result
+
+
+def _shortened(message: str) -> str:
+    """As much as somebody reads. A refusal names each mistake, for each role, and the schema has a limit as well."""
+    return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 4]} ..."
 
 
 def _time(now: datetime) -> str:

@@ -59,7 +59,7 @@ def review(resource: DisaggregatedInference) -> Review:
         text for role in ENGINE_ROLES for text in breaches(resource, role, templates[Workload(role)].body)
     ]
     notes = [note for role in ENGINE_ROLES for note in parts(resource.spec, role).engine.notes]
-    return Review(incompatibility(resource), tuple(broken), tuple(dict.fromkeys(notes)))
+    return Review(incompatibility(resource), tuple(dict.fromkeys(broken)), tuple(dict.fromkeys(notes)))
 
 
 def assess_kv_transfer(
@@ -81,7 +81,8 @@ def assess_kv_transfer(
     if of_spec.incompatibility is not None:
         return KVTransferAssessment("False", Reason.INCOMPATIBLE_ROLES, of_spec.incompatibility)
     if (differ := _difference(resource, observed)) is not None:
-        return KVTransferAssessment("False", Reason.ROLES_DIFFER, differ)
+        # A command in the place of the engine's is told as that, beside all that it lacks.
+        return KVTransferAssessment("False", Reason.ROLES_DIFFER, "; ".join([differ, *of_spec.breaches]))
     if of_spec.breaches:
         return KVTransferAssessment("False", Reason.CONTRACT_BROKEN, "; ".join(of_spec.breaches))
     transfer = resolve(resource.spec)

@@ -16,20 +16,23 @@ from disagg.api.names import ENGINE_ROLES, RoleName
 from disagg.api.resource import DisaggregatedInference
 from disagg.build.engine_template import engine_template
 from disagg.build.engines.registry import ENGINES
+from disagg.build.pod_shape import is_readable
+
+_NONE = "none"
 
 
 def items(kind: EngineKind, template: Mapping[str, Any]) -> dict[str, str]:
-    """What the two ends of a transfer must share: item -> value. Empty for an engine that is not known.
+    """What the two ends of a transfer must share: item -> value. Empty where that is not known.
 
     Args:
         kind: The engine.
         template: A finished pod template.
     """
-    return ENGINES[kind].compatibility(template)
+    return ENGINES[kind].compatibility(template) if is_readable(template) else {}
 
 
 def hash_of(kind: EngineKind, template: Mapping[str, Any]) -> str | None:
-    """Hash over what the two ends of a transfer must share, or None for an engine that is not known."""
+    """Hash over what the two ends of a transfer must share, or None where that is not known."""
     found = items(kind, template)
     if not found:
         return None
@@ -46,10 +49,15 @@ def difference(kind: EngineKind, prefill: Mapping[str, Any], decode: Mapping[str
         decode: Pod template of decode.
     """
     ours, theirs = items(kind, prefill), items(kind, decode)
-    found = [
-        f"{item} ({ours.get(item) or 'none'} in prefill, {theirs.get(item) or 'none'} in decode)"
+    # A release compares what another does not know: that is no difference where it is none.
+    pairs = {
+        item: (ours.get(item) or _NONE, theirs.get(item) or _NONE)
         for item in sorted(ours.keys() | theirs.keys())
-        if ours.get(item) != theirs.get(item)
+    }
+    found = [
+        f"{item} ({mine} in prefill, {other} in decode)"
+        for item, (mine, other) in pairs.items()
+        if mine != other
     ]
     return ", ".join(found) or None
 

@@ -13,6 +13,7 @@ from disagg.api.roles import Role
 from disagg.build.engine_template import parts
 from disagg.build.engines.engine import HTTP_PORT, EnginePod, engine_container
 from disagg.build.engines.flags import flags
+from disagg.build.pod_shape import is_readable
 
 _OVERLAY = "podTemplate.spec.containers[engine]"
 
@@ -20,11 +21,15 @@ _OVERLAY = "podTemplate.spec.containers[engine]"
 def breaches(resource: DisaggregatedInference, role: RoleName, template: Mapping[str, Any]) -> list[str]:
     """What has been changed that must not be, each with the field, and with what comes of it.
 
+    Of a template that is none the API server says what is wrong.
+
     Args:
         resource: The resource.
         role: prefill or decode.
         template: The finished pod template of that role.
     """
+    if not is_readable(template):
+        return []
     made = parts(resource.spec, role)
     engine = made.engine
     container = engine_container(template)

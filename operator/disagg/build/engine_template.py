@@ -109,10 +109,7 @@ def engine_template(resource: DisaggregatedInference, role: RoleName) -> dict[st
         ]
     if volumes:
         pod["volumes"] = sources(volumes)
-    if reach.claims:
-        pod["resourceClaims"] = [
-            {"name": name, "resourceClaimTemplateName": template} for name, template in reach.claims.items()
-        ]
+    pod |= _claims(reach, accelerator(spec, wanted).resource)
     if wanted.node_selector:
         pod["nodeSelector"] = dict(wanted.node_selector)
     if near := affinity(made.transfer, resource=resource.metadata.name, role=role):
@@ -123,6 +120,20 @@ def engine_template(resource: DisaggregatedInference, role: RoleName) -> dict[st
     if engine.config_file is not None:
         annotations[ENGINE_FILE_ANNOTATION] = engine.config_file.text
     return {"metadata": {"annotations": annotations} if annotations else {}, "spec": pod}
+
+
+def _claims(reach: Network, resource: str) -> dict[str, Any]:
+    """Fields of a pod that go with its claims."""
+    fields: dict[str, Any] = {}
+    if reach.claims:
+        fields["resourceClaims"] = [
+            {"name": name, "resourceClaimTemplateName": template} for name, template in reach.claims.items()
+        ]
+    if reach.holds_accelerators:
+        # Nodes with accelerators are tainted by the name of their resource. The API server lets pods that request it run
+        # there (k8s.io/kubernetes plugin/pkg/admission/extendedresourcetoleration), but not pods that claim it.
+        fields["tolerations"] = [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}]
+    return fields
 
 
 def accelerator(spec: Spec, role: Role) -> Accelerator:

@@ -9,6 +9,7 @@ from typing import Any
 from disagg.api.names import ENGINE_ROLES, GROUP_LABEL, RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.build import autoscaler, deployment, pod_group, rbac, router, service
+from disagg.build.compatibility import difference
 from disagg.build.placement import placed
 from disagg.build.pod_group import POD_GROUP_KIND
 from disagg.build.pod_template import pod_templates, wanted_roles
@@ -42,7 +43,14 @@ def plan(
         )
         for group, decision in place(resource, observed, rendered, environment).items()
     }
-    return decide(resource, observed, placed(resource, rendered, groups), groups)
+    kind = resource.spec.engine.kind
+    return decide(
+        resource,
+        observed,
+        placed(resource, rendered, groups),
+        groups,
+        agree=lambda prefill, decode: difference(kind, prefill, decode) is None,
+    )
 
 
 def outgoing(observed: Observed, decisions: Decisions) -> set[ObjectKey]:

@@ -71,6 +71,9 @@ def _inputs(resource: DisaggregatedInference, role: RoleName) -> str:
             inputs["engine"] = trtllm.read_of_engine(resource.spec)
         elif kind in (EngineKind.SGLANG, EngineKind.TRTLLM):
             inputs["engine"] = {"kind": kind, "image": resource.spec.engine.image}
+        if (drain := resource.spec.decode.drain_seconds) is not None:
+            # Answers pass through it for as long.
+            inputs["drainSeconds"] = drain
     else:
         inputs |= {key: spec.get(key, {}) for key in ("model", "engine", "accelerator")}
         if resource.spec.router.kind is RouterKind.SMG:

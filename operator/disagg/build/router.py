@@ -15,7 +15,7 @@ from disagg.build.engine_template import ENDPOINT_REMOVAL_SECONDS, EXIT_SECONDS,
 from disagg.build.engines.engine import FILES_PATH
 from disagg.build.routers import smg, trtllm, vllm_router
 from disagg.build.routers.router import ROUTER_PORT, RouterPod
-from disagg.build.transfer import DECODE_DRAIN_SECONDS
+from disagg.build.transfer import answer_seconds
 from disagg.build.volumes import sources
 
 _OF_ENGINE = {
@@ -71,7 +71,9 @@ def router_template(resource: DisaggregatedInference, group: int) -> dict[str, A
         "serviceAccountName": child_name(resource.metadata.name, RoleName.ROUTER),
         "enableServiceLinks": False,
         # Answers pass through it for as long as decode writes them.
-        "terminationGracePeriodSeconds": ENDPOINT_REMOVAL_SECONDS + DECODE_DRAIN_SECONDS + EXIT_SECONDS,
+        "terminationGracePeriodSeconds": ENDPOINT_REMOVAL_SECONDS
+        + answer_seconds(resource.spec)
+        + EXIT_SECONDS,
         "containers": [container],
     }
     if not made.watches_pods:

@@ -106,4 +106,12 @@ def drain_seconds(spec: Spec, role: RoleName, lease_seconds: int) -> int:
     wanted: int | None = getattr(spec, role).drain_seconds
     if wanted is not None:
         return wanted
-    return LONGEST_PREFILL_SECONDS + lease_seconds if role is RoleName.PREFILL else DECODE_DRAIN_SECONDS
+    return LONGEST_PREFILL_SECONDS + lease_seconds if role is RoleName.PREFILL else answer_seconds(spec)
+
+
+def answer_seconds(spec: Spec) -> int:
+    """How long an answer that is being written may take to its end when what it passes through is stopped, in seconds.
+
+    A router that is replaced has to let through what decode is given time for.
+    """
+    return DECODE_DRAIN_SECONDS if spec.decode.drain_seconds is None else spec.decode.drain_seconds

@@ -11,10 +11,11 @@ import typer
 
 from disagg.api import plain_yaml
 from disagg.api.names import API_VERSION, KIND
-from disagg.api.resource import DisaggregatedInference, parse
+from disagg.api.resource import DisaggregatedInference, InvalidSpecError, parse
 from disagg.assess.kv_transfer import review
 from disagg.build.objects import build, plan
 from disagg.commands.common import UNREADABLE, failure, resources_in
+from disagg.commands.rules import violations
 from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
 
@@ -27,23 +28,35 @@ def render(
     """Print the objects that resources become, without a cluster.
 
     They are what the operator would apply for a new resource; a running one keeps, for example, the replicas that its
-    autoscaler has set. The rules of the CRD are the API server's to check: `kubectl apply --dry-run=server` does. What
-    would show in the condition KVCompatible is a warning on standard error.
+    autoscaler has set. What the API server would refuse by the rules of the CRD is an error; what would show in the
+    condition KVCompatible is a warning on standard error.
     """
     try:
-        resources = [parse(document) for document in resources_in(file)]
-        reviews = {resource.metadata.name: review(resource) for resource in resources}
+        resources = [_parsed(document) for document in resources_in(file)]
+        reviews = [(resource.metadata.name, review(resource)) for resource in resources]
         objects = [obj for resource in resources for obj in rendered(resource)]
     except UNREADABLE as error:
         raise failure(f"{file}: {error}") from error
     if not objects:
         raise failure(f"{file}: no {KIND} of {API_VERSION} in it")
-    if refused := [found.incompatibility for found in reviews.values() if found.incompatibility is not None]:
+    if refused := [f"{name}: {why}" for name, found in reviews if (why := found.incompatibility) is not None]:
         raise failure(f"{file}: {'; '.join(refused)}")
-    for name, found in reviews.items():
+    for name, found in reviews:
         for warning in (*found.breaches, *found.notes):
             typer.echo(f"Warning: {name}: {warning}", err=True)
     sys.stdout.write(plain_yaml.dump(objects, explicit_start=True))
+
+
+def _parsed(document: dict[str, Any]) -> DisaggregatedInference:
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    try:
+        resource = parse(document)
+    except InvalidSpecError as error:
+        raise InvalidSpecError(f"{name}: {error}" if name is not None else str(error)) from error
+    if broken := violations(document):
+        raise InvalidSpecError(f"{name}: {'; '.join(broken)}")
+    return resource
 
 
 def rendered(resource: DisaggregatedInference) -> list[dict[str, Any]]:

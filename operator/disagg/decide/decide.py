@@ -13,7 +13,7 @@ from disagg.api.spec import Rollout
 from disagg.decide import ownership
 from disagg.decide.decisions import Decisions, GroupDecision, Template, WorkloadDecision
 from disagg.decide.observed import Observed
-from disagg.decide.template import choose_template
+from disagg.decide.template import Agree, choose_templates
 
 
 def decide(
@@ -21,6 +21,7 @@ def decide(
     observed: Observed,
     rendered: Mapping[Workload, Template],
     groups: Mapping[int, GroupDecision] = MappingProxyType({}),
+    agree: Agree = lambda _prefill, _decode: True,
 ) -> Decisions:
     """What is to be applied, given what runs now.
 
@@ -29,20 +30,22 @@ def decide(
         observed: Its live children.
         rendered: Pod templates as this release renders them, of each role in each group.
         groups: Where the groups are packed, if they are.
+        agree: Whether pods of two templates, of prefill and of decode, can exchange KV cache.
     """
     held = frozenset[Workload]().union(*(group.held for group in groups.values()))
+    chosen = choose_templates(rendered, observed, agree)
     return Decisions(
         groups=groups,
         workloads={
             workload: _decide_workload(resource, workload.role, observed.deployment(workload), template)
-            for workload, template in rendered.items()
+            for workload, template in chosen.items()
             if workload not in held
         },
     )
 
 
 def _decide_workload(
-    resource: DisaggregatedInference, role: RoleName, live: dict[str, Any] | None, rendered: Template
+    resource: DisaggregatedInference, role: RoleName, live: dict[str, Any] | None, template: Template
 ) -> WorkloadDecision:
     replicas, autoscaling = _replicas(resource, role), _autoscaling(resource, role)
     if live is None and autoscaling is not None and resource.spec.topology_constraint is not None:
@@ -53,7 +56,7 @@ def _decide_workload(
     expected = max(running, autoscaling.min_replicas) if autoscaling is not None else running
     max_surge, max_unavailable = _rollout(resource.spec.rollout, expected if replicas is None else replicas)
     return WorkloadDecision(
-        template=choose_template(rendered, live),
+        template=template,
         replicas=replicas,
         seed=running if replicas is None and _owns_replicas(live) else None,
         max_surge=max_surge,

@@ -131,14 +131,18 @@ class _Pods:
 
     def put(self, obj: Object) -> None:
         self.uids.add(obj["metadata"]["uid"])
-        if (group := self.state.own.put(obj)) is not None:
-            # No Deployment tells of it: its pods are as little ready as before.
-            self.state.queue.add(Key(group.namespace, group.name), STATUS_KINDS, delay=_DELAY_SECONDS)
+        self._tell(self.state.own.put(obj))
         if (group := self.state.inventory.put_pod(obj)) is not None:
             self.state.tell(group)
 
     def remove(self, obj: Object) -> None:
         self._forget(obj["metadata"]["uid"])
+
+    def _tell(self, complaining: GroupKey | None) -> None:
+        # No Deployment tells of it: its pods are as little ready as before.
+        if complaining is not None:
+            key = Key(complaining.namespace, complaining.name)
+            self.state.queue.add(key, STATUS_KINDS, delay=_DELAY_SECONDS)
 
     def synced(self, uids: set[str]) -> None:
         # Of several namespaces each has a sink of its own, and drops no pod of another.
@@ -148,6 +152,6 @@ class _Pods:
 
     def _forget(self, uid: str) -> None:
         self.uids.discard(uid)
-        self.state.own.remove(uid)
+        self._tell(self.state.own.remove(uid))
         if (group := self.state.inventory.remove_pod(uid)) is not None:
             self.state.tell(group)

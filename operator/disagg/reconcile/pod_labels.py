@@ -62,8 +62,7 @@ class OwnPods:
         uid = raw["metadata"]["uid"]
         pod = group_pod(raw)
         if pod is None or not pod.node or pod.terminating:
-            self.remove(uid)
-            return None
+            return self.remove(uid)
         metadata = raw["metadata"]
         labels = metadata.get("labels", {})
         told = tuple(sorted(item for item in labels.items() if _is_told(item[0])))
@@ -88,13 +87,20 @@ class OwnPods:
             self._complaining.add(uid)
         return pod.group if complaint != before else None
 
-    def remove(self, uid: str) -> None:
-        """Forget a pod."""
-        if (pod := self._pods.pop(uid, None)) is not None:
-            self._complaining.discard(uid)
-            self._groups[pod.group].discard(uid)
-            if not self._groups[pod.group]:
-                del self._groups[pod.group]
+    def remove(self, uid: str) -> GroupKey | None:
+        """Forget a pod.
+
+        Returns:
+            The pod's group, if its preflight check has complained.
+        """
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return None
+        self._complaining.discard(uid)
+        self._groups[pod.group].discard(uid)
+        if not self._groups[pod.group]:
+            del self._groups[pod.group]
+        return pod.group if pod.complaint is not None else None
 
     def complaints(self, namespace: str, name: str) -> list[str]:
         """What the preflight checks of a resource's pods complain of, each with its role."""

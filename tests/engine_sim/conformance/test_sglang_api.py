@@ -52,7 +52,12 @@ def test_a_stream_says_what_the_whole_says(pair: SglangPair, path: str) -> None:
     choices = [chunk["choices"][0] for chunk in pieces]
     text = "".join(each.get("text") or each.get("delta", {}).get("content") or "" for each in choices)
     assert text == pair.alone.post(path, call).text
-    assert (len(pieces), last["choices"], last["usage"]["completion_tokens"], events.done) == (10, [], 10, True)
+    assert (len(pieces), last["choices"], last["usage"]["completion_tokens"], events.done) == (
+        10,
+        [],
+        10,
+        True,
+    )
     assert choices[-1]["finish_reason"] == "length"
 
 
@@ -83,8 +88,14 @@ def test_several_answers_of_one_engine(engine: Engine) -> None:
         ({"top_k": 0}, "top_k must be -1 (disable) or at least 1, got 0."),
         ({"min_tokens": 17}, "min_new_tokens must be in [0, max_new_tokens(16)], got 17."),
         ({"max_tokens": "many"}, "max_tokens"),
-        ({"max_tokens": 32768}, "Requested token count exceeds the model's maximum context length of 32768 tokens."),
-        ({"prompt": [1000] * 32768}, "The input (32768 tokens) is longer than the model's context length (32768 tokens)."),
+        (
+            {"max_tokens": 32768},
+            "Requested token count exceeds the model's maximum context length of 32768 tokens.",
+        ),
+        (
+            {"prompt": [1000] * 32768},
+            "The input (32768 tokens) is longer than the model's context length (32768 tokens).",
+        ),
         ({"prompt": [9_999_999]}, "greater than the vocab size"),
         ({"model": f"{MODEL}:adapter"}, "LoRA adapter 'adapter' was requested, but LoRA is not enabled."),
         ({"rid": ["a", "a"], "n": 2}, "Duplicate request ID detected: a"),
@@ -167,7 +178,10 @@ def test_adapters_come_and_go(engines: Engines) -> None:
     assert len(set(texts.values())) == 3
     # A name alone is no adapter: the model's name is not looked at.
     assert texts["one"] == texts[MODEL]
-    assert engine.post(COMPLETIONS, {"model": MODEL, "prompt": "hi", "lora_path": "two"}).text == texts[f"{MODEL}:two"]
+    assert (
+        engine.post(COMPLETIONS, {"model": MODEL, "prompt": "hi", "lora_path": "two"}).text
+        == texts[f"{MODEL}:two"]
+    )
     assert engine.post("/unload_lora_adapter", {"lora_name": "two"}).status == 200
     assert engine.post(COMPLETIONS, {"model": f"{MODEL}:two", "prompt": "hi"}).status == 400
 

@@ -11,7 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.engine_sim.conformance.sglang_pair import MODEL, SglangPair, sglang_pair, start_prefill, start_sglang
+from tests.engine_sim.conformance.sglang_pair import (
+    MODEL,
+    SglangPair,
+    sglang_pair,
+    start_prefill,
+    start_sglang,
+)
 from tests.engine_sim.processes import DEADLINE, Engine, Engines, eventually, free_port
 
 LONG = {"model": MODEL, "prompt": "hi", "max_tokens": 500, "ignore_eos": True}
@@ -49,7 +55,10 @@ def test_what_the_parser_refuses_is_a_usage_error(arguments: tuple[str, ...], me
 
 def test_a_model_is_needed() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "disagg.engine_sim", "--dialect=sglang"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "disagg.engine_sim", "--dialect=sglang"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, "--model-path" in done.stderr) == (2, True)
 
@@ -105,6 +114,50 @@ def test_an_address_that_is_not_this_machines_ends_the_start(engines: Engines) -
     assert engine.process.wait(DEADLINE) == 1
 
 
+# As the operator renders it.
+
+RENDERED = [
+    "--model-path=/model/DeepSeek-R1-0528",
+    "--served-model-name=deepseek-r1",
+    "--host=0.0.0.0",
+    "--port=8000",
+    "--disaggregation-transfer-backend=nixl",
+    "--tp-size=8",
+    "--page-size=64",
+    "--uvicorn-access-log-exclude-prefixes",
+    "/health",
+    "/metrics",
+    "--enable-metrics",
+    "--enable-cache-report",
+    "--trust-remote-code",
+    "--context-length=65536",
+    "--reasoning-parser=deepseek-r1",
+]
+ENVIRONMENT = {
+    "SGLANG_HOST_IP": "127.0.0.1",
+    "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
+    "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": "120",
+    "SGLANG_DISAGGREGATION_WAITING_TIMEOUT": "120",
+    "SGLANG_DISAGGREGATION_NIXL_BACKEND": "UCX",
+    "SGLANG_TIMEOUT_KEEP_ALIVE": "120",
+}
+
+
+def test_a_pair_as_the_operator_renders_it_works(engines: Engines) -> None:
+    port = free_port()
+    first = ("--dialect=sglang", "--sim-profile=deepseek-r1-8xh200", "--sim-time-scale=100", *RENDERED)
+    prefill = engines.start(
+        *first, "--disaggregation-mode=prefill", f"--disaggregation-bootstrap-port={port}", **ENVIRONMENT
+    ).ready()
+    decode = engines.start(
+        *first, "--disaggregation-mode=decode", "--attn-dp-size=8", "--ep-size=8", **ENVIRONMENT
+    ).ready()
+    pair = SglangPair(prefill, decode, engines.start(*first).ready(), port)
+    for prompt in ("hi", "the cache of a network " * 100):
+        reply = pair.complete(prompt, model="deepseek-r1")
+        assert (reply.status, reply.text) == (200, pair.single(prompt).text)
+
+
 # Start.
 
 
@@ -139,13 +192,18 @@ def test_while_it_loads_the_api_is_closed_and_the_bootstrap_server_says_503(engi
     boot = bootstrap(engine, port)
     assert eventually(lambda: boot.get("/health")).body == "OK"
     reply = boot.get(ALL)
-    assert (reply.status, reply.body) == (503, "Prefill server not fully registered yet (0 workers registered).")
+    assert (reply.status, reply.body) == (
+        503,
+        "Prefill server not fully registered yet (0 workers registered).",
+    )
     with pytest.raises(OSError, match="refused"):
         engine.get("/health")
     engine.ready()
     info = boot.get(ALL)
     assert info.status == 200
-    assert {key: info.body[key] for key in ("attn_tp_size", "dp_size", "pp_size", "page_size", "kv_cache_dtype")} == {
+    assert {
+        key: info.body[key] for key in ("attn_tp_size", "dp_size", "pp_size", "page_size", "kv_cache_dtype")
+    } == {
         "attn_tp_size": 4,
         "dp_size": 1,
         "pp_size": 1,

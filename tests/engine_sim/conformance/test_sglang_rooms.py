@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.engine_sim.conformance.sglang_pair import MODEL, SglangPair, new_room, sglang_pair, start_prefill, start_sglang
+from tests.engine_sim.conformance.sglang_pair import (
+    MODEL,
+    SglangPair,
+    new_room,
+    sglang_pair,
+    start_prefill,
+    start_sglang,
+)
 from tests.engine_sim.conformance.test_sglang_process import ALL, bootstrap
 from tests.engine_sim.processes import DEADLINE, Engine, Engines, eventually, free_port
 
@@ -62,7 +69,12 @@ def test_all_ranks_of_data_parallel_attention_are_there(engines: Engines) -> Non
 @pytest.mark.parametrize("side", ["prefill", "decode"])
 def test_without_a_room_a_request_is_refused(pair: SglangPair, side: str, path: str) -> None:
     engine: Engine = getattr(pair, side)
-    body = {"model": MODEL, "prompt": "hi", "messages": [{"role": "user", "content": "hi"}], "rid": f"r{side}{path}"}
+    body = {
+        "model": MODEL,
+        "prompt": "hi",
+        "messages": [{"role": "user", "content": "hi"}],
+        "rid": f"r{side}{path}",
+    }
     reply = engine.post(path, body)
     assert (reply.status, reply.body["code"], reply.body["object"]) == (400, 400, "error")
     assert reply.body["message"] == (
@@ -73,7 +85,12 @@ def test_without_a_room_a_request_is_refused(pair: SglangPair, side: str, path: 
 def test_a_stream_without_a_room_is_refused_in_the_stream(pair: SglangPair) -> None:
     events = pair.decode.stream("/v1/completions", {"model": MODEL, "prompt": "hi"})
     (error,) = events.chunks
-    assert (events.status, error["error"]["code"], error["error"]["type"], events.done) == (200, 400, "BAD_REQUEST", True)
+    assert (events.status, error["error"]["code"], error["error"]["type"], events.done) == (
+        200,
+        400,
+        "BAD_REQUEST",
+        True,
+    )
 
 
 def test_an_engine_alone_needs_no_room_and_ignores_one(pair: SglangPair) -> None:
@@ -92,7 +109,11 @@ def test_the_first_token_is_prefills_and_the_others_are_decodes(pair: SglangPair
     body = pair.body(PROMPT, seed=1, ignore_eos=True)
     prefill = pair.send(body)
     mixed = pair.decode.post("/v1/completions", {**body, "seed": 2}).text
-    assert mixed.split()[0] == prefill.result(DEADLINE).text.strip() == pair.single(PROMPT, seed=1, ignore_eos=True).text.split()[0]
+    assert (
+        mixed.split()[0]
+        == prefill.result(DEADLINE).text.strip()
+        == pair.single(PROMPT, seed=1, ignore_eos=True).text.split()[0]
+    )
     assert mixed.split()[1:] == pair.single(PROMPT, seed=2, ignore_eos=True).text.split()[1:]
 
 
@@ -131,7 +152,10 @@ def test_a_tool_call_goes_the_same_way(pair: SglangPair) -> None:
     }
     decode, _prefill = pair.both({**chat, **pair.meeting()}, CHAT)
     choice = decode.body["choices"][0]
-    assert (choice["finish_reason"], choice["message"]["tool_calls"][0]["function"]["name"]) == ("tool_calls", "look")
+    assert (choice["finish_reason"], choice["message"]["tool_calls"][0]["function"]["name"]) == (
+        "tool_calls",
+        "look",
+    )
     alone = pair.alone.post(CHAT, chat).body["choices"][0]["message"]["tool_calls"][0]["function"]
     assert choice["message"]["tool_calls"][0]["function"] == alone
 
@@ -144,13 +168,17 @@ def test_batches_take_a_list_of_rooms(pair: SglangPair) -> None:
         "bootstrap_room": [new_room() for _ in range(3)],
     }
     decode, prefill = pair.both(pair.body(prompts, **lists))
-    assert [choice["text"] for choice in decode.body["choices"]] == [pair.single(each).text for each in prompts]
+    assert [choice["text"] for choice in decode.body["choices"]] == [
+        pair.single(each).text for each in prompts
+    ]
     assert prefill.body["usage"]["completion_tokens"] == 3
 
 
 def test_a_batch_with_one_room_takes_those_after_it(pair: SglangPair) -> None:
     decode, _prefill = pair.both(pair.body(["one", "two"], bootstrap_room=1000))
-    assert [choice["text"] for choice in decode.body["choices"]] == [pair.single(each).text for each in ("one", "two")]
+    assert [choice["text"] for choice in decode.body["choices"]] == [
+        pair.single(each).text for each in ("one", "two")
+    ]
 
 
 def test_lists_of_another_length_are_an_error(pair: SglangPair) -> None:
@@ -160,7 +188,10 @@ def test_lists_of_another_length_are_an_error(pair: SglangPair) -> None:
 
 def test_health_checks_need_no_other_half(pair: SglangPair) -> None:
     body = {"model": MODEL, "prompt": "hi", "bootstrap_host": "2.2.2.2", "bootstrap_room": 0}
-    assert [engine.post("/v1/completions", body).status for engine in (pair.prefill, pair.decode)] == [200, 200]
+    assert [engine.post("/v1/completions", body).status for engine in (pair.prefill, pair.decode)] == [
+        200,
+        200,
+    ]
 
 
 # Caches.
@@ -176,7 +207,9 @@ def test_decode_has_no_cache_and_cached_tokens_are_prefills(pair: SglangPair) ->
     moved = pair.decode.metric("sglang:kv_transfer_total_mb_sum")
     pair.complete(prompt)
     pages = -(-usage["prompt_tokens"] // 64)
-    assert pair.decode.metric("sglang:kv_transfer_total_mb_sum") - moved == pytest.approx(pages * 64 * 1024 / 1e6)
+    assert pair.decode.metric("sglang:kv_transfer_total_mb_sum") - moved == pytest.approx(
+        pages * 64 * 1024 / 1e6
+    )
     assert pair.decode.get("/server_info").body["disable_radix_cache"] is True
 
 
@@ -222,7 +255,10 @@ def test_streams_have_their_headers_with_the_first_token(pair: SglangPair) -> No
     body = pair.body("headers")
     with closing(pair.decode.connect(1)) as connection:
         connection.request(
-            "POST", "/v1/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"}
+            "POST",
+            "/v1/completions",
+            json.dumps({**body, "stream": True}),
+            {"Content-Type": "application/json"},
         )
         with pytest.raises(TimeoutError):
             connection.getresponse()

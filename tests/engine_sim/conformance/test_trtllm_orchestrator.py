@@ -169,7 +169,8 @@ def test_requests_have_a_time_to_end(engines: Engines) -> None:
     started = time.monotonic()
     reply = group.router.post("/v1/completions", completion(WORDS))
     assert reply.status == 500
-    assert 0.9 < time.monotonic() - started < 15
+    # A second, another before it is tried again, and once more a second.
+    assert 2.9 < time.monotonic() - started < 20
 
 
 def test_a_client_that_leaves_takes_its_request_along(group: Group) -> None:
@@ -207,7 +208,7 @@ def test_it_does_not_listen_before_both_roles_do(engines: Engines) -> None:
 def test_it_gives_up_in_time(engines: Engines) -> None:
     frozen = start(engines, config(), "--sim-freeze-at-start")
     router = engines.keep(Orchestrator(engines, [frozen], [frozen], "-t", "10"))
-    assert router.process.wait(DEADLINE) == 1
+    assert router.process.wait(3 * DEADLINE) == 1
     assert "Timeout waiting for context and generation servers" in router.log.read_text()
 
 

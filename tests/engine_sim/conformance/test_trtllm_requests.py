@@ -66,6 +66,7 @@ def test_a_body_must_be_json(engine: Engine) -> None:
         ({"n": 3, "best_of": 2}, "cannot be less than n"),
         ({"use_beam_search": True, "n": 2}, "max_beam_width"),
         ({"response_format": {"type": "json_object"}}, "guided decoding"),
+        ({"lora_request": {"lora_name": "a"}}, "not simulated"),
         ({"disaggregated_params": {"request_type": "prefill_only"}}, "Unknown request type"),
     ],
 )

@@ -57,6 +57,12 @@ PAGE_SIZE = 64
 _KEEP_ALIVE_SECONDS = 120
 """Longer than a router keeps idle connections: after SGLang's 5 s it would reuse one that is closed (sglang#20851)."""
 _MOST_ADAPTERS = 8
+_LORA_NOTE = (
+    "requests name a LoRA adapter by lora_path besides model: SGLang takes the name of an adapter alone for that of the model,"
+    " and smg has no pods for a model of that name"
+)
+"""`_resolve_lora_path` of sglang/srt/entrypoints/openai/serving_base.py; smg 1.13.0 answers 503 to `adapter` and to
+`model:adapter`, which SGLang itself would take."""
 
 _HEALTH = Health(startup="/health_generate", ready="/health_generate", live="/health")
 """SGLang's checks have a token generated. What is wrong with a transfer fails that as well, and is none of liveness' business:
@@ -150,7 +156,7 @@ def engine_pod(spec: Spec, role: RoleName, image: str, transfer: Transfer, model
         annotations={BOOTSTRAP_ANNOTATION: str(BOOTSTRAP_PORT)} if prefill else {},
         required_flags=_REQUIRED_FLAGS | (_REQUIRED_OF_PREFILL if prefill else {}),
         required_env=_REQUIRED_ENV,
-        notes=[*notes, *offload.notes],
+        notes=[*notes, *offload.notes, *([_LORA_NOTE] if spec.model.lora else [])],
     )
 
 

@@ -120,7 +120,7 @@ def engine_pod(spec: Spec, role: RoleName, image: str, transfer: Transfer, model
             "--kv-transfer-config": "decode gets no KV cache without it",
         },
         required_env=wired.required_env,
-        notes=[*notes(found), *_notes(spec, pod.release), *wired.notes, *tiers.notes],
+        notes=[*notes(found), *_notes(spec, image, pod.release, transfer), *wired.notes, *tiers.notes],
     )
 
 
@@ -233,6 +233,7 @@ _FOLDERS = {
     "TRITON_CACHE_DIR": "triton",
     "FLASHINFER_WORKSPACE_BASE": "flashinfer",
     "DG_JIT_CACHE_DIR": "deep-gemm",
+    "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
     "TILELANG_CACHE_DIR": "tilelang",
     "CUDA_CACHE_PATH": "cuda",
 }
@@ -240,8 +241,16 @@ _FOLDERS = {
 right to write, and which is gone with the container."""
 
 
-def _notes(spec: Spec, found: Release) -> list[str]:
+_CPU_IMAGE = "vllm/vllm-openai-cpu"
+"""vLLM's image for CPUs, which has no NIXL (vllm docker/Dockerfile.cpu), unlike that for GPUs."""
+
+
+def _notes(spec: Spec, image: str, found: Release, transfer: Transfer) -> list[str]:
     told = []
+    if _CPU_IMAGE in image and transfer.connector is Connector.NIXL:
+        told.append(
+            f"{_CPU_IMAGE} has no NIXL, and vLLM ends as it starts: use an image with `pip install nixl`"
+        )
     if found not in SHUTDOWN_TIMEOUT:
         told.append(
             "vLLM before 0.18 cannot drain: a pod that is stopped stays for all of its drain time, idle or not"

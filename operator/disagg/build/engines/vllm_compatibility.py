@@ -31,6 +31,8 @@ _ALIASES = {
     "--enable-hybrid-kv-cache-manager": "--no-disable-hybrid-kv-cache-manager",
 }
 _HYBRID = "--disable-hybrid-kv-cache-manager"
+_DTYPES = {"half": "float16", "float": "float32"}
+"""Other names of the same format (vllm/config/model.py)."""
 _NOT_GIVEN = "auto"
 _VERSION = re.compile(r":v?(\d+\.\d+\.\d+(?:(?:rc|\.post|\.dev)\d+)?)(?=[-+_@]|$)")
 """A release in an image's tag. What follows a dash is a variant of the image, such as `-cu129`."""
@@ -90,7 +92,7 @@ def compatibility(template: PodTemplateBody) -> dict[str, str]:
         "model": _model(args, given, env),
         # Nothing compares it, and the KV cache of another revision is that of another model.
         "revision": given.get("--revision", "main"),
-        "dtype": given.get("--dtype", _NOT_GIVEN),
+        "dtype": _DTYPES.get(dtype := given.get("--dtype", _NOT_GIVEN), dtype),
         "KV cache dtype": cache,
         "attention backend": _attention_backend(args, given, env, found),
         "KV cache layout": env.get("VLLM_KV_CACHE_LAYOUT", _NOT_GIVEN),

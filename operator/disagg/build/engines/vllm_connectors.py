@@ -172,6 +172,12 @@ def _mooncake(pod: Pod, transfer: Transfer) -> Wiring:
         told.append(
             "MooncakeConnector of vLLM before 0.16 has no bootstrap server, which routers ask: use connector nixl"
         )
+    if prefill and pod.data > 1:
+        # vllm-router 0.1.17 sends prefill no X-data-parallel-rank, and decode always to `engine_id` of rank 0.
+        told.append(
+            "with kvTransfer.connector mooncake decode is sent to the first data-parallel rank of prefill, which has only"
+            " some of the prompts: set prefill.parallelism.data to 1, or use connector nixl"
+        )
     return Wiring(
         config={
             "kv_connector": "MooncakeConnector",

@@ -14,6 +14,12 @@ METRICS_PORT = 29000
 """Port of the metrics of routers that serve them apart. Their own default."""
 STARTUP_SECONDS = 120
 """Time for a router that waits for nobody."""
+HEALTH = Health(startup="/liveness", ready="/readiness", live="/liveness")
+"""Paths that vllm-router and smg have in common. `/readiness` answers 200 once there is a pod of each role to send requests to: a
+router that has just come up and has found none yet takes no requests from the one that it replaces. `/health` of vllm-router
+answers 503 as long as any pod is unhealthy (`PDRouter::health` in src/routers/http/pd_router.rs): one engine that hangs would
+have the router restarted, and all requests lost.
+"""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from disagg.api.names import RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
-from disagg.build.routers.router import METRICS_PORT, RouterPod, discovery, listening
+from disagg.build.routers.router import HEALTH, METRICS_PORT, RouterPod, discovery, listening
+from disagg.build.transfer import answer_seconds
 
 
 def router_pod(resource: DisaggregatedInference, group: int) -> RouterPod:
@@ -27,8 +28,11 @@ def router_pod(resource: DisaggregatedInference, group: int) -> RouterPod:
             "--pd-disaggregation",
             # Its default of 60 s would send requests to a dead pod for a minute.
             "--health-check-interval-secs=5",
+            # Its default of 180 s would cut answers that decode has time to finish.
+            f"--shutdown-grace-period-secs={answer_seconds(resource.spec)}",
             *listening(),
             *discovery(resource, Workload(RoleName.PREFILL, group), Workload(RoleName.DECODE, group)),
         ],
         ports={"metrics": METRICS_PORT},
+        health=HEALTH,
     )

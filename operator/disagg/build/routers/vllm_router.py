@@ -9,7 +9,7 @@ from __future__ import annotations
 from disagg.api.kv_transfer import Connector
 from disagg.api.names import RoleName, Workload
 from disagg.api.resource import DisaggregatedInference
-from disagg.build.routers.router import METRICS_PORT, RouterPod, discovery, listening
+from disagg.build.routers.router import HEALTH, METRICS_PORT, RouterPod, discovery, listening
 from disagg.build.transfer import resolve
 
 IMAGE = "vllm/vllm-router:v0.1.17"
@@ -39,4 +39,5 @@ def router_pod(resource: DisaggregatedInference, group: int) -> RouterPod:
             *discovery(resource, Workload(RoleName.PREFILL, group), Workload(RoleName.DECODE, group)),
         ],
         ports={"metrics": METRICS_PORT},
+        health=HEALTH,
     )

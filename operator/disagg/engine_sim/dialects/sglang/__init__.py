@@ -21,6 +21,7 @@ from disagg.engine_sim.dialects.sglang.arguments import Arguments, parse
 from disagg.engine_sim.dialects.sglang.bootstrap import BootstrapServer
 from disagg.engine_sim.dialects.sglang.decode import DecodeConnector
 from disagg.engine_sim.dialects.sglang.desk import Desk
+from disagg.engine_sim.dialects.sglang.events import PageEvents
 from disagg.engine_sim.dialects.sglang.metrics import RankMetrics, Registry
 from disagg.engine_sim.dialects.sglang.peers import Own, Peers
 from disagg.engine_sim.dialects.sglang.prefill import PrefillConnector, RankSettings
@@ -29,7 +30,6 @@ from disagg.engine_sim.dialects.sglang.settings import Environment
 from disagg.engine_sim.dialects.sglang.wire import Port
 from disagg.engine_sim.engine import Engine
 from disagg.engine_sim.faults import Faults
-from disagg.engine_sim.kv_events import EventPublisher
 from disagg.engine_sim.scheduler import Limits, Scheduler
 from disagg.engine_sim.server import ProcessSettings
 from disagg.engine_sim.sim_flags import SimFlags
@@ -107,7 +107,7 @@ class _Ranks:
         connector = self._connector(rank, scheduler, metrics)
         events = None
         if args.kv_events.enable_kv_cache_events:
-            events = EventPublisher(args.kv_events, rank, args.page_size, as_map=True)
+            events = PageEvents(args.kv_events, rank, args.page_size)
         engine = Engine(
             rank,
             scheduler,

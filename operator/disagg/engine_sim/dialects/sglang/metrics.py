@@ -92,6 +92,10 @@ class RankMetrics:
         self._asked = self._hit = 0
         self._said, self._since, self._rate = 0, time.monotonic(), 0.0
         self._preemptions = 0
+        # Of each token, so not looked up each time; prefill never has one, and no series of it.
+        self._between: Callable[[float], None] = lambda _seconds: None
+        if args.mode != "prefill":
+            self._between = registry.of_api("inter_token_latency_seconds").observe
 
     def watch(self, engine: Engine) -> None:
         """Read a rank's state before each scrape."""
@@ -159,7 +163,7 @@ class RankMetrics:
         if self._args.mode == "prefill" or _unseen(request):
             return
         if len(request.output) > 1:
-            self._registry.of_api("inter_token_latency_seconds").observe(now - request.last_token_at)
+            self._between(now - request.last_token_at)
             return
         self._registry.of_api("time_to_first_token_seconds", self._is_streaming(request)).observe(
             now - request.arrival

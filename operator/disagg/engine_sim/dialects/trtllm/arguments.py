@@ -17,6 +17,8 @@ from disagg.engine_sim.dialects.trtllm.config import Release, check, load_yaml
 DEFAULT_VERSION = "1.2.0"
 _MAX_PORT = 65535
 _DTYPES = ("auto", "fp8", "nvfp4")
+_NIXL_BACKENDS = (1, 2)
+"""The first release that lets NIXL use something else than UCX."""
 _BY_VARIABLE = {
     "TRTLLM_USE_NIXL_KVCACHE": "NIXL",
     "TRTLLM_USE_UCX_KVCACHE": "UCX",
@@ -161,8 +163,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
         enable_attention_dp=bool(values.get("enable_attention_dp", False)),
         free_gpu_memory_fraction=float(fraction),
         transfer=_transfer(transceiver.get("backend"), environment),
-        # NIXL takes UCX for one that it does not know.
-        nixl_backend="LIBFABRIC" if environment.get("TRTLLM_NIXL_KVCACHE_BACKEND") == "LIBFABRIC" else "UCX",
+        nixl_backend=_nixl_backend(environment, release),
         transfer_timeout=None if timeout is None else timeout / 1000,
         tokens=cache.get("max_tokens"),
         tokens_per_block=int(cache.get("tokens_per_block", 32)),
@@ -213,3 +214,9 @@ def _transfer(backend: str | None, environment: Mapping[str, str]) -> str | None
         found = [name for variable, name in _BY_VARIABLE.items() if environment.get(variable) == "1"]
         return found[0] if found else "NIXL"
     return backend.upper()
+
+
+def _nixl_backend(environment: Mapping[str, str], release: Release) -> str:
+    """NIXL takes UCX for one that it does not know, and before release 1.2 there is no other."""
+    wanted = environment.get("TRTLLM_NIXL_KVCACHE_BACKEND")
+    return "LIBFABRIC" if wanted == "LIBFABRIC" and release >= _NIXL_BACKENDS else "UCX"

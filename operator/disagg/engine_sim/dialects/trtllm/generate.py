@@ -68,7 +68,7 @@ async def _whole(worker: Worker, call: Call) -> dict[str, Any]:
         return collected[-1]
 
     requests = worker.requests(call, worker.prompts(call), sink)
-    engine = worker.choose(call)
+    engine = worker.choose(requests)
     try:
         for request in requests:
             engine.submit(request)
@@ -150,7 +150,7 @@ async def _stream(worker: Worker, http: web.Request, call: Call) -> web.StreamRe
     stream = EventStream(http, {})
     events = _Events(call, answers.head(call, worker.args.name), stream)
     events.requests = worker.requests(call, worker.prompts(call), events.sink)
-    engine = worker.choose(call)
+    engine = worker.choose(events.requests)
     await stream.open()
     try:
         for request in events.requests:

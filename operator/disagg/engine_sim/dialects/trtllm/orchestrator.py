@@ -249,8 +249,9 @@ class _Orchestrator:
 
     @staticmethod
     def _is_final(error: Exception, left: int) -> bool:
+        # A timeout is an OSError, so it is tried once more as well: a request may take twice its time.
         refused = isinstance(error, aiohttp.ClientResponseError) and error.status in _REFUSED
-        return refused or isinstance(error, TimeoutError) or left == 0
+        return refused or left == 0
 
     @asynccontextmanager
     async def _ask(

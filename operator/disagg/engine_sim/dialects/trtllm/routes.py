@@ -54,6 +54,9 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except ValidationError as error:
         return error.response()
     except ApiError as error:
+        if request.path.startswith("/sim/"):
+            # The simulation's own, in every dialect alike.
+            raise
         return error_response(error.message, error.status, error.kind)
     except web.HTTPException as error:
         # As FastAPI says it.

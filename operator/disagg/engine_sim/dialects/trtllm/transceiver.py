@@ -140,8 +140,10 @@ class CacheTransceiver:
         name = str(transfer.get("ctx_request_id"))
         try:
             content = await peer.read(wanted, name)
-        except TransferError:
-            self._forget(state)
+        except TransferError as error:
+            if error.__cause__ is not None:
+                # The connection is gone. It stays if only the request is not known: others use it.
+                self._forget(state)
             raise
         cancelled = pull.request.finish_reason is not None
         if not (cancelled and self._faults.cancel_leaks) and not peer.notify(name):

@@ -90,21 +90,22 @@ class Worker:
                 found.append(self._request(call, prompt, sampling, sink(number * call.n + index)))
         return found
 
-    def choose(self, call: Call) -> Engine:
-        """The rank that takes a call.
+    def choose(self, requests: Sequence[Request]) -> Engine:
+        """The rank that takes the requests of a call.
 
         Raises:
-            ApiError: It has the number of one that is still here.
+            ApiError: One has the number of another whose KV is still here.
         """
-        params = call.disaggregated_params
-        if params is not None and params.request_type == CONTEXT and params.disagg_request_id is not None:
-            name = str(params.disagg_request_id)
-            for engine in self.serving.engines:
-                if name in engine.scheduler.requests or name in engine.scheduler.leases.held:
-                    raise ApiError(f"disagg_request_id {name} is in use")
+        for engine in self.serving.engines:
+            scheduler = engine.scheduler
+            for request in requests:
+                if request.id in scheduler.requests or request.id in scheduler.leases.held:
+                    raise ApiError(f"disagg_request_id {request.id} is in use")
         return min(self.serving.engines, key=lambda engine: engine.load)
 
     def _check_kind(self, call: Call, prompts: int) -> None:
+        if call.lora_request is not None:
+            raise ApiError("lora_request: adapters are not simulated")
         params = call.disaggregated_params
         if params is None or params.request_type not in {CONTEXT, GENERATION}:
             return
