@@ -100,6 +100,8 @@ class Serving:
         self.kubectl("wait", "--for=condition=Ready", f"pod/{CLIENT}", "--timeout=60s")
 
     def end(self) -> None:
+        # First: of what is in a namespace that goes, an operator may not even tell.
+        self.kubectl("delete", "dinf", "--all", "--timeout=60s")
         self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
 
     def run(self, name: str, image: Image, command: list[str]) -> None:
