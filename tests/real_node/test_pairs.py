@@ -27,7 +27,6 @@ class Dialect:
         alone: Command of one engine that does all by itself.
         metrics: Path of the metrics.
         finished: Metric that counts requests.
-        router: What there is to say of its router.
     """
 
     version: str
