@@ -55,6 +55,7 @@ class Container:
         role: prefill or decode.
         labels: Labels of the pod.
         command: Command and arguments.
+        arguments: The arguments alone.
         env: Its `env` block.
         mounts: Its volumes.
         ports: Its ports, by name.
@@ -67,6 +68,7 @@ class Container:
     role: RoleName
     labels: Mapping[str, str]
     command: list[str]
+    arguments: list[str]
     env: list[dict[str, Any]]
     mounts: list[Mount]
     ports: Mapping[str, int]
@@ -121,6 +123,7 @@ def _container(deployment: Mapping[str, Any], role: RoleName) -> Container:
         role=role,
         labels=template["metadata"]["labels"],
         command=[*found["command"], *found["args"]],
+        arguments=list(found["args"]),
         env=found["env"],
         mounts=[
             Mount(

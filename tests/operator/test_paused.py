@@ -17,7 +17,7 @@ def paused(kube: Kube) -> None:
 
 def test_a_paused_resource_says_so_and_stays_ready(kube: Kube) -> None:
     paused(kube)
-    assert kube.condition("llama", "Ready")["status"] == "True"
+    kube.ready()
     assert kube.condition("llama", "Reconciling")["reason"] == "Paused"
 
 

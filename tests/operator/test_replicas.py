@@ -35,7 +35,7 @@ def test_no_edit_moves_the_count_of_an_autoscaled_role(kube: Kube) -> None:
     kube.patch("llama", {"decode": {"autoscaling": AUTOSCALING}})
     kube.ready()
     for edit in (
-        {"decode": {"image": "vllm/vllm-openai:v0.33.0"}},
+        {"decode": {"image": "mirror.example.com/vllm-openai:v0.32.0"}},
         {"decode": {"replicas": 2}},
         {"decode": {"autoscaling": {"maxReplicas": 9}}},
         {"prefill": {"replicas": 2}},

@@ -13,7 +13,7 @@ def test_a_new_image_of_one_role_restarts_that_role_only(kube: Kube) -> None:
     kube.apply(manifest())
     kube.ready()
     before = kube.templates()
-    kube.patch("llama", {"decode": {"image": "vllm/vllm-openai:v0.33.0"}})
+    kube.patch("llama", {"decode": {"image": "mirror.example.com/vllm-openai:v0.32.0"}})
     kube.ready()
     after = kube.templates()
     assert {role for role in after if after[role] != before[role]} == {"decode"}

@@ -71,7 +71,7 @@ def test_a_new_image_in_a_full_rack_ends(scene: Scene) -> None:
 @unattended(*EVERY)
 def test_a_rollout_that_the_operator_has_begun_ends_without_it(scene: Scene) -> Iterator[None]:
     _begin(scene)
-    scene.patch(decode={"image": "vllm/vllm-openai:v0.33.0"})
+    scene.patch(decode={"image": "mirror.example.com/vllm-openai:v0.32.0"})
     scene.wait("it begins", lambda: scene.ending() > 0)
     yield
     scene.rolled_out("decode")

@@ -60,9 +60,9 @@ def test_a_claim_is_mounted_as_the_manifest_says(bridge: Network, tmp_path: Path
 
 
 def test_what_is_written_outside_of_volumes_is_told(bridge: Network, tmp_path: Path) -> None:
-    script = "touch /usr/left-over $HOME/left-over /tmp/fine /var/cache/kernels/fine"
+    script = "touch /usr/left-over /opt/left-over /tmp/fine /var/cache/kernels/fine"
     said(bridge, tmp_path, "sh", "-c", script)
-    assert Folders(tmp_path / "pod").written() == ["/root/left-over", "/usr/left-over"]
+    assert Folders(tmp_path / "pod").written() == ["/opt/left-over", "/usr/left-over"]
     assert not Path("/usr/left-over").exists()
 
 

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from disagg.engine_sim.dialects import StartError
 from disagg.engine_sim.dialects.sglang.arguments import Arguments, parse, parser
 from disagg.engine_sim.dialects.sglang.settings import read
+from tests.unit.engine_flags import flags as released
 
 
 def parsed(*arguments: str, **environment: str) -> Arguments:
@@ -111,8 +110,7 @@ def test_heartbeats_are_at_least_two_seconds_apart() -> None:
 
 
 def test_flags_are_those_of_the_release() -> None:
-    lists: Any = pytest.importorskip("tests.unit.engine_flags", reason="the lists of flags are not there")
-    known = {name: flag for flag in lists.flags("sglang", "0.5.23").flags.values() for name in flag.names}
+    known = {name: flag for flag in released("sglang", "0.5.23").flags.values() for name in flag.names}
     ours = {name: action for action in parser()._actions for name in action.option_strings}  # noqa: SLF001 - argparse tells it nowhere else
     del ours["-h"], ours["--help"]
     assert ours.keys() == known.keys()
