@@ -157,6 +157,12 @@ def test_devices_are_those_of_the_fabric(fabric: str, expected: list[str]) -> No
     assert [argument for argument in found if "shm" not in argument][: len(expected)] == expected
 
 
+@pytest.mark.parametrize(("tensor", "expected"), [(1, []), (2, ["--shared-memory=1073741824"])])
+def test_shared_memory_is_looked_at_where_ranks_share_it(tensor: int, expected: list[str]) -> None:
+    found = arguments(**RDMA, decode={"parallelism": {"tensor": tensor}})
+    assert [argument for argument in found if argument.startswith("--shared-memory")] == expected
+
+
 def test_over_tcp_no_device_is_looked_for() -> None:
     assert "--rdma" not in arguments(kvTransfer={"transport": "tcp", "preflight": True})
 

@@ -33,6 +33,8 @@ ENDPOINT_REMOVAL_SECONDS = 15
 EXIT_SECONDS = 30
 """Time for an engine to end once it has drained."""
 _PROBE_PERIOD = 10
+_STARTUP_PERIOD = 5
+"""An engine that is up is not left waiting: while it loads, nothing listens, and a probe costs nothing."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,14 @@ def engine_template(resource: DisaggregatedInference, role: RoleName) -> dict[st
     if made.transfer.preflight:
         path = model_path(spec, role, made.model)
         pod["initContainers"] = [
-            preflight(container, transfer=made.transfer, network=reach, volumes=volumes, model=path)
+            preflight(
+                container,
+                transfer=made.transfer,
+                network=reach,
+                volumes=volumes,
+                model=path,
+                ranks=wanted.parallelism.ranks,
+            )
         ]
     if volumes:
         pod["volumes"] = sources(volumes)
@@ -221,9 +230,9 @@ def probes(health: Health, *, startup_seconds: int) -> dict[str, Any]:
     return {
         "startupProbe": get(health.startup)
         | {
-            "periodSeconds": _PROBE_PERIOD,
+            "periodSeconds": _STARTUP_PERIOD,
             "timeoutSeconds": 5,
-            "failureThreshold": startup_seconds // _PROBE_PERIOD,
+            "failureThreshold": startup_seconds // _STARTUP_PERIOD,
         },
         "readinessProbe": get(health.ready)
         | {"periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
