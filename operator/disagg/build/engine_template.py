@@ -23,7 +23,7 @@ from disagg.build.engines.engine import (
 from disagg.build.engines.registry import ENGINES
 from disagg.build.model_files import ModelFiles, model_files
 from disagg.build.network import Network, affinity, network
-from disagg.build.preflight import model_path, preflight
+from disagg.build.preflight import SHARED_MEMORY_PATH, model_path, preflight
 from disagg.build.transfer import Transfer, resolve
 from disagg.build.volumes import Volume, claim, empty, sources
 from disagg.topology.amounts import parse
@@ -106,15 +106,11 @@ def engine_template(resource: DisaggregatedInference, role: RoleName) -> dict[st
     }
     if made.transfer.preflight:
         path = model_path(spec, role, made.model)
+        # One rank alone has nobody to share memory with.
+        alone = wanted.parallelism.ranks == 1
+        checked = [volume for volume in volumes if not (alone and volume.path == SHARED_MEMORY_PATH)]
         pod["initContainers"] = [
-            preflight(
-                container,
-                transfer=made.transfer,
-                network=reach,
-                volumes=volumes,
-                model=path,
-                ranks=wanted.parallelism.ranks,
-            )
+            preflight(container, transfer=made.transfer, network=reach, volumes=checked, model=path)
         ]
     if volumes:
         pod["volumes"] = sources(volumes)

@@ -57,7 +57,6 @@ def preflight(
     network: Network,
     volumes: Sequence[Volume],
     model: str | None,
-    ranks: int,
 ) -> dict[str, Any]:
     """The init container that checks what a pod has.
 
@@ -70,13 +69,12 @@ def preflight(
         container: The engine's container.
         transfer: How KV cache moves.
         network: What the pod needs for that.
-        volumes: Volumes of the engine's container.
+        volumes: Those volumes of the engine's container that are to be checked.
         model: Path of the model, or None where it is not known to be in the pod.
-        ranks: Ranks of the pod: one alone has nobody to share memory with.
     """
     arguments = [
         *(_rdma(preset_of(transfer)) if transfer.transport is Transport.RDMA else []),
-        *(_memory(volumes) if ranks > 1 else []),
+        *_memory(volumes),
         *(f"--readable={volume.path}" for volume in volumes if volume.read_only and _is(volume, _READABLE)),
         *([f"--model={model}"] if model is not None else []),
         *(f"--writable={volume.path}" for volume in volumes if _is_written(volume, container)),
