@@ -40,7 +40,7 @@ def submit(rest: Rest, obj: Object) -> None:
 
 
 @settings(
-    max_examples=80,
+    max_examples=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
