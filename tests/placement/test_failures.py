@@ -21,18 +21,8 @@ SHORT = {
 }
 
 
-LOADS = {
-    "podTemplate": {
-        "metadata": {
-            "annotations": {
-                "pod-ready.stage.kwok.x-k8s.io/delay": "40s",
-                "pod-delete.stage.kwok.x-k8s.io/delay": "15s",
-            }
-        }
-    }
-}
-"""A pod loads its model for longer than another takes to end. A rollout on a rack that it fills sends pods elsewhere, and
-those that load come back."""
+ROOMY = {"a": [8, 8, 8, 8], "b": [8, 8, 8, 8], "c": [4, 4]}
+"""Racks that hold a group and the one that replaces it. On fuller ones a rollout sends pods elsewhere for a while."""
 
 
 def _home(scene: Scene) -> str:
@@ -110,8 +100,8 @@ def test_a_drained_node_s_pods_move_within_the_rack_without_the_operator(scene: 
 
 @at_once(*EVERY, slow=True)
 def test_a_drained_rack_s_group_moves_to_another_one_and_stays(scene: Scene) -> None:
-    scene.racks(a=[8, 8, 8], b=[8, 8, 8], c=[4, 4])
-    scene.apply(Pods(2, 4), Pods(1, 8), prefill=LOADS, decode=LOADS)
+    scene.racks(**ROOMY)
+    scene.apply(Pods(2, 4), Pods(1, 8), slow_end=True)
     assert len(scene.runs(2, 1)) == 1
     home = _home(scene)
     other = "b" if home == "a" else "a"
@@ -139,8 +129,8 @@ def test_a_drained_rack_s_group_moves_without_the_operator(scene: Scene) -> Iter
 
 @at_once(*EVERY)
 def test_the_group_of_a_rack_that_is_gone_comes_back_in_another_one(scene: Scene) -> None:
-    scene.racks(a=[8, 8, 8], b=[8, 8, 8], c=[4, 4])
-    scene.apply(Pods(2, 4), Pods(1, 8), prefill=LOADS, decode=LOADS)
+    scene.racks(**ROOMY)
+    scene.apply(Pods(2, 4), Pods(1, 8))
     assert len(scene.runs(2, 1)) == 1
     home = _home(scene)
     scene.lose(scene.nodes(home))

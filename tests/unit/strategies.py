@@ -25,7 +25,7 @@ _OVERLAYS = st.sampled_from(
         {"metadata": {"annotations": {"a": "b"}, "labels": {"team": "ml", "disagg.dev/role": "mine"}}},
         {"spec": {"nodeSelector": {"pool": "gpu"}, "tolerations": [{"operator": "Exists"}]}},
         {"spec": {"containers": [{"name": "sidecar", "image": "sidecar:1"}]}},
-        {"spec": {"volumes": [{"name": "models", "emptyDir": {}}], "terminationGracePeriodSeconds": None}},
+        {"spec": {"volumes": [{"name": "models", "emptyDir": {}}], "terminationGracePeriodSeconds": 3600}},
         {"spec": {"containers": [{"name": "engine", "image": "mine:1", "livenessProbe": None}]}},
         {"spec": {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}},
         {"spec": {"schedulerName": "another"}},
