@@ -66,7 +66,8 @@ def test_a_group_that_need_not_be_packed_any_more_stays_up(scene: Scene) -> None
     scene.says("Packed" if len(racks) == 1 else "Split")
 
 
-@at_once(*EVERY)
+# Not by PodGroup: with the larger role alone the scheduler takes any rack that holds that, see docs/topology.md.
+@at_once(PREFERRED, AFFINITY)
 def test_a_group_that_is_packed_from_now_on_is_brought_together_one_role_after_the_other(
     scene: Scene,
 ) -> None:

@@ -120,7 +120,8 @@ def test_a_drained_rack_s_group_moves_without_the_operator(scene: Scene) -> Iter
     home = _home(scene)
     yield
     scene.drain(scene.nodes(home))
-    racks = scene.runs(2, 1, seconds=300)
+    # Nothing that ends tells the scheduler of pods that waited for it: it tries them again after five minutes.
+    racks = scene.runs(2, 1, seconds=420)
     assert len(racks) == 1
     assert racks != {home}
     yield
