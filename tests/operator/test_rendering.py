@@ -1,24 +1,20 @@
-"""Whatever a valid resource asks for, the API server accepts the resource and all that it becomes."""
+"""The API server accepts all that resources become: each engine on each fabric, and the examples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
-from disagg.api.resource import parse
 from disagg.commands.render import rendered
 from e2e.cluster import Cluster
 from tests.placement.rest import Object, Rest
-from tests.unit import strategies
+from tests.unit import goldens
 
 pytestmark = pytest.mark.usefixtures("chart")
 
 _STRICT = "?dryRun=All&fieldValidation=Strict"
 _PATHS = {
-    "DisaggregatedInference": "/apis/disagg.dev/v1alpha1/namespaces/default/disaggregatedinferences",
     "Deployment": "/apis/apps/v1/namespaces/default/deployments",
     "Service": "/api/v1/namespaces/default/services",
     "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
@@ -39,15 +35,9 @@ def submit(rest: Rest, obj: Object) -> None:
     rest.create(_PATHS[obj["kind"]] + _STRICT, obj)
 
 
-@settings(
-    max_examples=50,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(strategies.raws())
-def test_what_a_valid_resource_becomes_is_valid(rest: Rest, raw: dict[str, Any]) -> None:
-    wanted = raw | {"metadata": {"name": raw["metadata"]["name"], "namespace": "default"}}
-    submit(rest, wanted)
-    for obj in rendered(parse(wanted)):
+@pytest.mark.parametrize("name", goldens.EXAMPLES)
+def test_what_a_resource_becomes_is_valid(rest: Rest, name: str) -> None:
+    example = goldens.EXAMPLES[name]
+    metadata = example.metadata.model_copy(update={"namespace": "default"})
+    for obj in rendered(example.model_copy(update={"metadata": metadata})):
         submit(rest, obj)
