@@ -118,6 +118,11 @@ class EnvVar(Block):
     value_from: Free | None = None
     """Its source (secretKeyRef, configMapKeyRef, fieldRef, resourceFieldRef), as in a container."""
 
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Its item in a container's `env`."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
 
 Environment = Annotated[
     list[EnvVar],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from disagg.api.engine import EngineKind
 from disagg.api.kv_transfer import Transport
-from disagg.api.names import ENGINE_ROLES, RoleName, Workload
+from disagg.api.names import ENGINE_ROLES, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.status import Reason
 from disagg.build.compatibility import difference, incompatibility
@@ -119,9 +119,7 @@ def _library(transfer: Transfer) -> str:
 def _difference(resource: DisaggregatedInference, observed: Observed) -> str | None:
     kind = resource.spec.engine.kind
     for group in range(resource.spec.groups):
-        prefill, decode = (
-            observed.deployment(Workload(role, group)) for role in (RoleName.PREFILL, RoleName.DECODE)
-        )
+        prefill, decode = (observed.deployment(Workload(role, group)) for role in ENGINE_ROLES)
         if prefill is None or decode is None:
             continue
         found = difference(kind, prefill["spec"].get("template", {}), decode["spec"].get("template", {}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from disagg.api.fields import EnvVar
 from disagg.api.kv_transfer import Transport
 from disagg.api.names import RoleName
 from disagg.api.resource import DisaggregatedInference
@@ -81,7 +80,7 @@ def _environment(
             continue
         field = f"{role}.{_OVERLAY}.env"
         for place, layer in ((f"{role}.env", of_role.env), ("engine.env", resource.spec.engine.env)):
-            if any(variable.name == name and _dump(variable) == given for variable in layer):
+            if any(variable.name == name and variable.entry == given for variable in layer):
                 field = place
                 break
         shown = f"changes {name}" if given is not None else f"removes {name}"
@@ -99,8 +98,3 @@ def _transports(role: RoleName, container: Mapping[str, Any]) -> Iterator[str]:
     for variable in container.get("env") or []:
         if variable.get("name") == "UCX_TLS" and {"tcp", "all"} & set(str(variable.get("value")).split(",")):
             yield f"{role}: UCX_TLS allows tcp: over a broken fabric KV cache would cross TCP, and nothing would tell"
-
-
-def _dump(variable: EnvVar) -> dict[str, Any]:
-    found: dict[str, Any] = variable.model_dump(by_alias=True, exclude_none=True)
-    return found

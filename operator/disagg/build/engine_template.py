@@ -213,7 +213,7 @@ def _environment(own: list[dict[str, Any]], *layers: list[EnvVar]) -> list[dict[
     variables = {variable["name"]: variable for variable in own}
     for layer in layers:
         for variable in layer:
-            variables[variable.name] = variable.model_dump(by_alias=True, exclude_none=True)
+            variables[variable.name] = variable.entry
     return list(variables.values())
 
 

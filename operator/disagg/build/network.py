@@ -90,7 +90,7 @@ def network(transfer: Transfer, *, accelerator: str, ranks: int) -> Network:
     claims = _claims(rdma.resource_claim_template, max(ranks, 1) if preset.holds_accelerators else 1)
     resource = None if claims else rdma.resource or preset.resource
     own = _variables(dict(preset.env) | _rdma(transfer, preset, memories))
-    users = [variable.model_dump(by_alias=True, exclude_none=True) for variable in rdma.env]
+    users = [variable.entry for variable in rdma.env]
     return Network(
         resources={resource: str(devices)} if resource is not None else {},
         claims=claims,
