@@ -30,6 +30,11 @@ def serving(real_cluster: Cluster, images: dict[str, Image], operator: Release) 
         made.resource(NAME),
         made.resource("crashes", decode={"replicas": 1, "args": ["--no-such-flag"]}, router={"kind": "none"}),
         made.resource("unknown", engine={"image": "localhost/no/such:image"}, router={"kind": "none"}),
+        made.resource(
+            "secretless",
+            model={"uri": "hf://org/model", "tokenSecret": {"name": "hf-token"}},
+            router={"kind": "none"},
+        ),
     )
     made.wait_ready(NAME)
     yield made
@@ -103,32 +108,57 @@ def test_the_service_recovers_when_its_only_prefill_pod_is_deleted(serving: Serv
     assert only not in ready(serving, "prefill")
 
 
-def test_an_engine_that_does_not_start_tells_why_in_its_log(serving: Serving) -> None:
+def test_a_crash_loop_is_told_with_role_exit_code_and_last_words(serving: Serving) -> None:
     """Its argument is one that vLLM refuses."""
 
-    def last_words() -> str:
-        for pod in serving.pods("crashes", "decode"):
-            for status in pod["status"].get("containerStatuses", []):
-                if status["restartCount"]:
-                    return serving.logs(pod, "--previous")
-        return ""
+    def told() -> str:
+        found = serving.condition("crashes", "Ready")
+        return found["message"] if found["reason"] == "CrashLoopBackOff" else ""
 
-    assert "unrecognized arguments: --no-such-flag" in wait_until("it was started again", last_words)
+    message = wait_until("it is told", told)
+    assert message.startswith("0 of 1 decode pods are ready")
+    assert "container engine ended with exit code 2 (Error): vllm: error: unrecognized arguments" in message
     assert serving.condition("crashes", "Ready")["status"] == "False"
-    assert serving.condition("crashes", "DecodeReady")["message"].startswith("0 of 1 decode pods are ready")
 
 
-def test_a_resource_whose_image_is_nowhere_is_not_ready(serving: Serving) -> None:
-    def waiting_for() -> str:
-        statuses = [
-            status
-            for pod in serving.pods("unknown", "prefill")
-            for status in pod["status"].get("containerStatuses", [])
-        ]
-        return str(statuses[0]["state"].get("waiting", {}).get("reason")) if statuses else ""
+def test_a_crash_loop_is_told_the_same_while_the_kubelet_tries_again(serving: Serving) -> None:
+    def restarts() -> int:
+        [pod] = serving.pods("crashes", "decode")
+        return int(pod["status"]["containerStatuses"][0]["restartCount"])
 
-    wait_until(
-        "it can't be pulled", lambda: waiting_for() in {"ErrImagePull", "ImagePullBackOff"}, seconds=120
-    )
+    wait_until("it was started again", restarts)
+    reasons = set[str]()
+
+    def started_twice_more() -> bool:
+        reasons.add(serving.condition("crashes", "Ready")["reason"])
+        return restarts() >= before + 2
+
+    before = restarts()
+    wait_until("it was started twice more", started_twice_more, seconds=120)
+    assert reasons == {"CrashLoopBackOff"}
+
+
+def test_the_log_of_an_engine_that_does_not_start_is_reachable(serving: Serving) -> None:
+    [pod] = serving.pods("crashes", "decode")
+    assert "unrecognized arguments: --no-such-flag" in serving.logs(pod, "--previous")
+
+
+def test_an_image_that_is_nowhere_is_told_with_role_and_the_words_of_the_registry(serving: Serving) -> None:
+    def told() -> str:
+        found = serving.condition("unknown", "PrefillReady")
+        return found["message"] if found["reason"] == "ImagePullBackOff" else ""
+
+    message = wait_until("it is told", told, seconds=120)
+    assert message.startswith("0 of 1 prefill pods are ready")
+    assert "the image of container engine cannot be pulled: " in message
+    assert "no/such:image" in message
     assert serving.condition("unknown", "Ready")["status"] == "False"
-    assert serving.condition("unknown", "PrefillReady")["message"].startswith("0 of 1 prefill pods are ready")
+    assert serving.condition("unknown", "Ready")["reason"] == "ImagePullBackOff"
+
+
+def test_a_secret_that_is_missing_is_told(serving: Serving) -> None:
+    def told() -> str:
+        found = serving.condition("secretless", "Ready")
+        return found["message"] if found["reason"] == "CreateContainerError" else ""
+
+    assert 'secret "hf-token" not found' in wait_until("it is told", told)

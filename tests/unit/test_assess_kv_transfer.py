@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from disagg.api.names import RoleName
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.status import ConditionType, Reason, Status
 from disagg.assess.assess import Findings, assess
 from disagg.assess.events import events
 from disagg.assess.kv_transfer import KVTransferAssessment, assess_kv_transfer, review
+from disagg.assess.pod_failure import PodFailure
 from disagg.assess.problem import Problem
 from disagg.build.compatibility import incompatibility
 from disagg.decide.observed import Observed
+from tests.unit.racks import GROUP
 from tests.unit.resources import live, objects, observed, overlaid, resource
 from tests.unit.test_assess import NOW
 
@@ -24,9 +27,14 @@ def running(wanted: DisaggregatedInference) -> Observed:
     return observed(*(live(obj) for obj in objects(wanted).values()))
 
 
-def judged(*complaints: str, **spec: object) -> KVTransferAssessment:
+def unchecked(role: str, words: str, pod: str = "a") -> PodFailure:
+    """A pod whose preflight check has failed."""
+    return PodFailure(GROUP, RoleName(role), pod, Reason.PREFLIGHT_FAILED, "the check failed", words)
+
+
+def judged(*failures: PodFailure, **spec: object) -> KVTransferAssessment:
     wanted = resource(**spec)
-    return assess_kv_transfer(wanted, running(wanted), review(wanted), complaints)
+    return assess_kv_transfer(wanted, running(wanted), review(wanted), failures)
 
 
 def over(transport: str, **fields: object) -> dict[str, Any]:
@@ -125,20 +133,27 @@ def test_before_there_are_pods_nothing_differs() -> None:
 
 
 def test_a_failed_preflight_check_comes_first() -> None:
-    found = judged("prefill: no RDMA device", "prefill: no RDMA device", prefill={"args": ["--port=9000"]})
+    failures = [unchecked("prefill", "no RDMA device", pod) for pod in "ab"]
+    found = judged(*failures, prefill={"args": ["--port=9000"]})
     assert (found.status, found.reason) == ("False", Reason.PREFLIGHT_FAILED)
     assert found.message == "prefill: no RDMA device"
+
+
+def test_what_else_keeps_pods_from_coming_up_is_not_about_kv_cache() -> None:
+    crash = PodFailure(GROUP, RoleName.DECODE, "a", Reason.CRASH_LOOP_BACK_OFF, "it ended")
+    assert judged(crash).status == "True"
 
 
 def test_what_stops_kv_cache_is_an_event() -> None:
     wanted = resource()
 
-    def status(*complaints: str) -> Status:
-        return assess(wanted, running(wanted), None, NOW, Findings(preflight=complaints))
+    def status(*failures: PodFailure) -> Status:
+        return assess(wanted, running(wanted), None, NOW, Findings(failures=failures))
 
-    (event,) = events(status(), status("decode: no model"))
+    failed = unchecked("decode", "no model")
+    (event,) = events(status(), status(failed))
     assert (event.type, event.reason, event.message) == ("Warning", "PreflightFailed", "decode: no model")
-    assert events(status("decode: no model"), status("decode: no model")) == []
+    assert events(status(failed), status(failed)) == []
     condition = status().condition(ConditionType.KV_COMPATIBLE)
     assert condition is not None
     assert condition.status == "True"

@@ -99,36 +99,6 @@ def test_a_pod_that_is_gone_is_forgotten() -> None:
     assert found == OwnPods()
 
 
-def complaining(raw: dict[str, Any]) -> dict[str, Any]:
-    ended = {"exitCode": 1, "message": "there is no RDMA device"}
-    raw["status"]["initContainerStatuses"] = [{"name": "preflight", "state": {"terminated": ended}}]
-    return raw
-
-
-def test_a_check_that_fails_and_then_does_not_is_news_of_the_group() -> None:
-    found = own(A)
-    failing = complaining(pod("a", "n1", group=GROUP))
-    assert [found.put(raw) for raw in (failing, failing, A, A)] == [GROUP, None, GROUP, None]
-
-
-@pytest.mark.parametrize(
-    "gone",
-    [
-        pytest.param(terminating(pod("a", "n1", group=GROUP)), id="ending"),
-        pytest.param(pod("a", "n1"), id="taken out of the group"),
-    ],
-)
-def test_a_check_that_failed_in_a_pod_that_goes_is_news_of_the_group(gone: dict[str, Any]) -> None:
-    found = own(complaining(pod("a", "n1", group=GROUP)))
-    assert found.put(gone) == GROUP
-    assert found.complaints(GROUP.namespace, GROUP.name) == []
-
-
-def test_a_check_that_failed_in_a_pod_that_is_gone_is_news_of_the_group() -> None:
-    found = own(complaining(pod("a", "n1", group=GROUP)), pod("b", "n1", group=GROUP))
-    assert [found.remove(uid) for uid in ("a", "a", "b")] == [GROUP, None, None]
-
-
 def test_a_pod_that_is_relabelled_changes_its_group() -> None:
     found = own(A, pod("a", "n1", group=OTHER))
     assert (found.of(GROUP), [item.uid for item in found.of(OTHER)]) == ([], ["a"])

@@ -1,4 +1,4 @@
-"""What is checked before an engine starts, what the check says, and what is told of it."""
+"""What is checked before an engine starts, and what the check says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
-from disagg.assess.preflight import failure
 from disagg.build import preflight_check as check
 from disagg.build.preflight import CONTAINER, SCRIPT
 from disagg.topology.amounts import pod_requests
@@ -488,66 +487,6 @@ def test_the_script_takes_the_arguments_that_pods_have(fabric: str, pod: Pod) ->
     status, output, _ = run(pod, *found)
     assert status == 1
     assert "there is no RDMA device" in output
-
-
-# What is told of a pod
-
-FAILED = {"terminated": {"exitCode": 1, "message": "there is no RDMA device\n"}}
-WAITING = {"waiting": {"reason": "CrashLoopBackOff"}}
-
-
-def of_status(name: str = CONTAINER, **status: object) -> dict[str, Any]:
-    return {"status": {"initContainerStatuses": [{"name": "other"}, {"name": name} | status]}}
-
-
-@pytest.mark.parametrize(
-    "status",
-    [
-        pytest.param({"state": FAILED}, id="failed"),
-        pytest.param({"state": WAITING, "lastState": FAILED}, id="waits to be tried again"),
-        pytest.param({"state": {"running": {}}, "lastState": FAILED}, id="is tried again"),
-    ],
-)
-def test_a_failed_check_is_told(status: dict[str, Any]) -> None:
-    assert failure(of_status(**status)) == "there is no RDMA device"
-
-
-@pytest.mark.parametrize(
-    "pod_object",
-    [
-        {},
-        {"status": {}},
-        {"status": {"initContainerStatuses": None}},
-        of_status(),
-        of_status(state={"running": {}}, lastState={}),
-        of_status(state={"waiting": {"reason": "ImagePullBackOff"}}),
-        of_status(state={"terminated": {"exitCode": 0}}),
-        pytest.param(of_status(state={"terminated": {"exitCode": 0}}, lastState=FAILED), id="passed at last"),
-        pytest.param(of_status("istio-init", state=FAILED), id="another container"),
-    ],
-)
-def test_a_check_that_has_not_failed_is_not_told(pod_object: dict[str, Any]) -> None:
-    assert failure(pod_object) is None
-
-
-def test_a_check_without_a_message_is_told_where_to_look() -> None:
-    message = failure(of_status(state={"terminated": {"exitCode": 137}}))
-    assert message is not None
-    assert "kubectl logs --container preflight" in message
-
-
-def test_an_image_without_python_is_told_how_to_do_without() -> None:
-    state = {
-        "terminated": {
-            "exitCode": 128,
-            "reason": "StartError",
-            "message": 'exec: "python3": executable file not found in $PATH',
-        }
-    }
-    message = failure(of_status(state=WAITING, lastState=state))
-    assert message is not None
-    assert message.startswith('exec: "python3"')
-    assert "kvTransfer.preflight to false" in message
 
 
 def test_the_engine_of_a_checked_pod_is_as_it_is_without_the_check() -> None:

@@ -14,6 +14,7 @@ from disagg.api.status import Condition, ConditionType, Reason, RolesStatus, Sta
 from disagg.assess.autoscaling import assess_autoscaling
 from disagg.assess.kv_transfer import Review, assess_kv_transfer, review
 from disagg.assess.packing import UNCONSTRAINED, Packing
+from disagg.assess.pod_failure import PodFailure
 from disagg.assess.problem import Problem
 from disagg.assess.role import RoleAssessment, assess_role, over_groups
 from disagg.build.pod_template import wanted_roles
@@ -38,12 +39,12 @@ class Findings:
 
     Attributes:
         packing: Where its groups are.
-        preflight: What the preflight checks of its pods complain of.
+        failures: Its pods that do not come up.
         of_spec: What there is to say of its spec; None to look through it.
     """
 
     packing: Packing = UNCONSTRAINED
-    preflight: Sequence[str] = ()
+    failures: Sequence[PodFailure] = ()
     of_spec: Review | None = None
 
 
@@ -67,7 +68,10 @@ def assess(
     packing = findings.packing
     previous = resource.status
     same_generation = previous.observed_generation == resource.metadata.generation
-    roles = {role: _role(resource, role, observed, same_generation=same_generation) for role in RoleName}
+    roles = {
+        role: _role(resource, role, observed, findings.failures, same_generation=same_generation)
+        for role in RoleName
+    }
     problem = problem or _stalled(roles)
     ready, reason, message = _ready(roles, problem)
     autoscaled = [
@@ -79,7 +83,7 @@ def assess(
     autoscalers = [found for workload in autoscaled if (found := observed.autoscaler(workload)) is not None]
     working, why, text = assess_autoscaling(autoscalers, wanted=len(autoscaled))
     of_spec = findings.of_spec or review(resource)
-    transfer = assess_kv_transfer(resource, observed, of_spec, findings.preflight)
+    transfer = assess_kv_transfer(resource, observed, of_spec, findings.failures)
     progressing = not ready and problem is None and not resource.spec.paused
     conditions: Conditions = {
         ConditionType.READY: (_status(holds=ready), reason, message),
@@ -167,7 +171,12 @@ def _kept_message(previous: Status, packing: Packing) -> str:
 
 
 def _role(
-    resource: DisaggregatedInference, role: RoleName, observed: Observed, *, same_generation: bool
+    resource: DisaggregatedInference,
+    role: RoleName,
+    observed: Observed,
+    failures: Sequence[PodFailure],
+    *,
+    same_generation: bool,
 ) -> RoleAssessment:
     if role not in wanted_roles(resource.spec):
         return RoleAssessment(Reason.ROUTER_DISABLED, "router.kind is none: you bring your own")
@@ -177,7 +186,11 @@ def _role(
     return over_groups(
         [
             assess_role(
-                role, observed.deployment(Workload(role, group)), minimum=minimum, was_ready=was_ready
+                role,
+                observed.deployment(Workload(role, group)),
+                [found for found in failures if (found.role, found.group.group) == (role, group)],
+                minimum=minimum,
+                was_ready=was_ready,
             )
             for group in range(resource.spec.groups)
         ]

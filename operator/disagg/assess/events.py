@@ -9,6 +9,8 @@ from disagg.api.status import Condition, ConditionType, Reason, Status
 
 _QUIET = (Reason.NO_TOPOLOGY_CONSTRAINT, Reason.SCALED_TO_ZERO, Reason.CONSTRAINT_CHANGED)
 """Reasons of Packed that are no news: the user has just asked for it."""
+_FAILING = (Reason.CRASH_LOOP_BACK_OFF, Reason.IMAGE_PULL_BACK_OFF, Reason.CREATE_CONTAINER_ERROR)
+"""Reasons of Ready that somebody has to see to, long before the Deployment gives up."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,10 @@ def events(previous: Status, current: Status) -> list[Event]:
         found.append(Event("Warning", stalled.reason, stalled.message))
     elif _became(previous, ready, "True") and ready is not None:
         found.append(Event("Normal", ready.reason, ready.message))
+    elif (
+        _became(previous, ready, "False", with_reason=True) and ready is not None and ready.reason in _FAILING
+    ):
+        found.append(Event("Warning", ready.reason, ready.message))
     packed = current.condition(ConditionType.PACKED)
     if packed is not None and packed.reason not in _QUIET:
         if _became(previous, packed, "True"):

@@ -10,6 +10,7 @@ from disagg.api.kv_transfer import Transport
 from disagg.api.names import ENGINE_ROLES, Workload
 from disagg.api.resource import DisaggregatedInference
 from disagg.api.status import Reason
+from disagg.assess.pod_failure import PodFailure
 from disagg.build.compatibility import difference, incompatibility
 from disagg.build.contract import breaches
 from disagg.build.engine_template import parts
@@ -63,7 +64,7 @@ def review(resource: DisaggregatedInference) -> Review:
 
 
 def assess_kv_transfer(
-    resource: DisaggregatedInference, observed: Observed, of_spec: Review, failed: Sequence[str] = ()
+    resource: DisaggregatedInference, observed: Observed, of_spec: Review, failures: Sequence[PodFailure] = ()
 ) -> KVTransferAssessment:
     """Judge whether the roles can exchange KV cache.
 
@@ -71,10 +72,11 @@ def assess_kv_transfer(
         resource: The resource.
         observed: Its live children.
         of_spec: What there is to say of its spec.
-        failed: What the preflight checks of its pods complain of.
+        failures: Its pods that do not come up.
     """
+    failed = {f"{pod.role}: {pod.words}" for pod in failures if pod.reason is Reason.PREFLIGHT_FAILED}
     if failed:
-        return KVTransferAssessment("False", Reason.PREFLIGHT_FAILED, "; ".join(sorted(set(failed))))
+        return KVTransferAssessment("False", Reason.PREFLIGHT_FAILED, "; ".join(sorted(failed)))
     if resource.spec.engine.kind is EngineKind.CUSTOM:
         text = "engine.kind is custom: what its two ends must share is not known"
         return KVTransferAssessment("Unknown", Reason.ENGINE_UNKNOWN, text)

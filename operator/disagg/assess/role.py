@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 from disagg.api.names import RoleName
 from disagg.api.status import Reason, RoleStatus
+from disagg.assess.pod_failure import PodFailure, told
 
 _ROLLED_OUT = "NewReplicaSetAvailable"
+_UNEXPLAINED = frozenset({Reason.PROGRESSING, Reason.ROLLING_OUT, Reason.PODS_NOT_READY})
+"""Reasons that say that pods are missing, and not why: what keeps the pods from coming up says more."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,12 @@ class RoleAssessment:
 
 
 def assess_role(
-    role: RoleName, deployment: dict[str, Any] | None, *, minimum: int | None, was_ready: bool
+    role: RoleName,
+    deployment: dict[str, Any] | None,
+    failures: Sequence[PodFailure] = (),
+    *,
+    minimum: int | None,
+    was_ready: bool,
 ) -> RoleAssessment:
     """Judge a role.
 
@@ -49,6 +58,7 @@ def assess_role(
     Args:
         role: The role, for messages.
         deployment: Its live Deployment.
+        failures: Those of its pods that do not come up.
         minimum: Fewest pods that the resource asks for (its replicas, or its autoscaler's minimum), or None where it
             leaves the count to others.
         was_ready: Whether the role was ready at this generation of the resource when it was last judged.
@@ -62,12 +72,19 @@ def assess_role(
     verdict = _not_rolled_out(deployment, conditions, have, was_ready=was_ready) or _not_available(
         deployment, have, minimum=minimum, was_ready=was_ready
     )
-    if verdict is not None:
-        reason, message = verdict
-        return RoleAssessment(reason, message, counts)
-    if counts.desired_replicas == 0:
-        return RoleAssessment(Reason.SCALED_TO_ZERO, f"{role} is scaled to 0", counts)
-    return RoleAssessment(Reason.READY, have, counts)
+    if verdict is None:
+        if counts.desired_replicas == 0:
+            return RoleAssessment(Reason.SCALED_TO_ZERO, f"{role} is scaled to 0", counts)
+        verdict = Reason.READY, have
+    return RoleAssessment(*_explained(*verdict, failures), counts)
+
+
+def _explained(reason: Reason, message: str, failures: Sequence[PodFailure]) -> tuple[Reason, str]:
+    """A verdict with what keeps pods from coming up."""
+    if (known := told(failures)) is None:
+        return reason, message
+    why, text = known
+    return (why if reason in _UNEXPLAINED else reason), f"{message}; {text}"
 
 
 def over_groups(groups: list[RoleAssessment]) -> RoleAssessment:

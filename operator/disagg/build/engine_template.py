@@ -32,6 +32,8 @@ ENDPOINT_REMOVAL_SECONDS = 15
 """How long a terminating pod goes on serving before the engine hears of it: routers need it to stop sending."""
 EXIT_SECONDS = 30
 """Time for an engine to end once it has drained."""
+LAST_WORDS = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+"""Fields of a container: the end of its log stays in the pod's status when it fails, for the condition that tells why."""
 _PROBE_PERIOD = 10
 _STARTUP_PERIOD = 5
 """An engine that is up is not left waiting: while it loads, nothing listens, and a probe costs nothing."""
@@ -93,6 +95,7 @@ def engine_template(resource: DisaggregatedInference, role: RoleName) -> dict[st
         "resources": _resources(spec, wanted, made),
         **probes(engine.health, startup_seconds=STARTUP_SECONDS),
         "lifecycle": {"preStop": {"sleep": {"seconds": before_stop}}},
+        **LAST_WORDS,
     }
     if volumes:
         container["volumeMounts"] = [volume.mount() for volume in volumes]

@@ -28,7 +28,7 @@ from disagg.build.routers import trtllm
 from disagg.build.strategic_merge import merge
 from disagg.decide.decisions import Template
 
-RENDER_REVISION = 2
+RENDER_REVISION = 3
 """Number of this renderer. Golden templates in the tests hold it to what it renders."""
 
 _NOT_IN_TEMPLATE = frozenset({"replicas", "autoscaling", "service"})

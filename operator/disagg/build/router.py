@@ -11,7 +11,13 @@ from disagg.api.resource import DisaggregatedInference
 from disagg.api.router import RouterKind
 from disagg.api.spec import Spec
 from disagg.build.annotation_file import ROUTER_FILE_ANNOTATION, annotation_file
-from disagg.build.engine_template import ENDPOINT_REMOVAL_SECONDS, EXIT_SECONDS, probes, resources_block
+from disagg.build.engine_template import (
+    ENDPOINT_REMOVAL_SECONDS,
+    EXIT_SECONDS,
+    LAST_WORDS,
+    probes,
+    resources_block,
+)
 from disagg.build.engines.engine import FILES_PATH
 from disagg.build.routers import smg, trtllm, vllm_router
 from disagg.build.routers.router import ROUTER_PORT, RouterPod
@@ -64,6 +70,7 @@ def router_template(resource: DisaggregatedInference, group: int) -> dict[str, A
         **probes(made.health, startup_seconds=made.startup_seconds),
         # Clients need a while to learn that it goes.
         "lifecycle": {"preStop": {"sleep": {"seconds": ENDPOINT_REMOVAL_SECONDS}}},
+        **LAST_WORDS,
     }
     if resources := resources_block(resource.spec.router.resources, {}):
         container["resources"] = resources

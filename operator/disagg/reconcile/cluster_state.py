@@ -12,6 +12,7 @@ from disagg.cluster.client import Client, Object
 from disagg.cluster.errors import ForbiddenError
 from disagg.cluster.reflector import Reflector
 from disagg.reconcile.kinds import NODE, POD, POD_GROUP, STATUS_KINDS
+from disagg.reconcile.pod_failures import PodFailures
 from disagg.reconcile.pod_labels import OwnPods
 from disagg.reconcile.queue import Key, KeyQueue
 from disagg.topology.groups import GroupKey
@@ -32,12 +33,14 @@ class ClusterState:
         queue: Where the keys of resources go whose groups are affected by a change.
         inventory: What is there and what is taken.
         own: Running pods of groups, and the labels that they have.
+        failures: Pods of resources that do not come up.
         packed: Resources with a topologyConstraint.
     """
 
     queue: KeyQueue
     inventory: Inventory = field(default_factory=Inventory)
     own: OwnPods = field(default_factory=OwnPods)
+    failures: PodFailures = field(default_factory=PodFailures)
     packed: set[Key] = field(default_factory=set)
     _nodes_listed: asyncio.Event = field(default_factory=asyncio.Event)
     _pods_listed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -67,7 +70,8 @@ class ClusterState:
             await asyncio.gather(*pending, return_exceptions=True)
             error = next(iter(done)).result()
             _log.warning("nodes are not looked at: placement goes by affinity alone", error=str(error))
-            self.inventory, self.own = Inventory(knows_nodes=False), OwnPods()
+            self.inventory = Inventory(knows_nodes=False)
+            self.own, self.failures = OwnPods(), PodFailures()
             self._pods_listed.clear()
             self._nodes_listed.set()
             sinks = {namespace: _Pods(self, asyncio.Event()) for namespace in namespaces or [""]}
@@ -131,17 +135,17 @@ class _Pods:
 
     def put(self, obj: Object) -> None:
         self.uids.add(obj["metadata"]["uid"])
-        self._tell(self.state.own.put(obj))
+        self.state.own.put(obj)
+        self._tell(self.state.failures.put(obj))
         if (group := self.state.inventory.put_pod(obj)) is not None:
             self.state.tell(group)
 
     def remove(self, obj: Object) -> None:
         self._forget(obj["metadata"]["uid"])
 
-    def _tell(self, complaining: GroupKey | None) -> None:
+    def _tell(self, key: Key | None) -> None:
         # No Deployment tells of it: its pods are as little ready as before.
-        if complaining is not None:
-            key = Key(complaining.namespace, complaining.name)
+        if key is not None:
             self.state.queue.add(key, STATUS_KINDS, delay=_DELAY_SECONDS)
 
     def synced(self, uids: set[str]) -> None:
@@ -152,6 +156,7 @@ class _Pods:
 
     def _forget(self, uid: str) -> None:
         self.uids.discard(uid)
-        self._tell(self.state.own.remove(uid))
+        self.state.own.remove(uid)
+        self._tell(self.state.failures.remove(uid))
         if (group := self.state.inventory.remove_pod(uid)) is not None:
             self.state.tell(group)

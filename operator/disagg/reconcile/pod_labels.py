@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from disagg.api.names import DOMAIN_LABEL, LEVEL_LABELS, PLACEMENT, RoleName
-from disagg.assess.preflight import failure
 from disagg.cluster.client import Object
 from disagg.topology.groups import GroupKey, group_pod
 
@@ -29,7 +28,6 @@ class OwnPod:
         placement: Identity of the placement that it was made for.
         template: Hash of the template that it was made from.
         labels: What it is labelled with already of what this module labels.
-        complaint: What its preflight check complains of, or None.
     """
 
     name: str
@@ -42,7 +40,6 @@ class OwnPod:
     placement: str
     template: str
     labels: tuple[tuple[str, str], ...]
-    complaint: str | None
 
 
 @dataclass
@@ -51,23 +48,16 @@ class OwnPods:
 
     _pods: dict[str, OwnPod] = field(default_factory=dict)
     _groups: dict[GroupKey, set[str]] = field(default_factory=dict)
-    _complaining: set[str] = field(default_factory=set)
 
-    def put(self, raw: Object) -> GroupKey | None:
-        """Take over a pod, whoever it belongs to.
-
-        Returns:
-            The pod's group, if what its preflight check complains of has changed.
-        """
+    def put(self, raw: Object) -> None:
+        """Take over a pod, whoever it belongs to."""
         uid = raw["metadata"]["uid"]
+        self.remove(uid)
         pod = group_pod(raw)
         if pod is None or not pod.node or pod.terminating:
-            return self.remove(uid)
+            return
         metadata = raw["metadata"]
         labels = metadata.get("labels", {})
-        told = tuple(sorted(item for item in labels.items() if _is_told(item[0])))
-        before = known.complaint if (known := self._pods.get(uid)) is not None else None
-        self.remove(uid)
         self._pods[uid] = OwnPod(
             name=metadata["name"],
             uid=uid,
@@ -78,38 +68,18 @@ class OwnPods:
             version=metadata.get("resourceVersion", ""),
             placement=labels.get(PLACEMENT, ""),
             template=labels.get(_TEMPLATE, ""),
-            labels=told,
-            complaint=failure(raw),
+            labels=tuple(sorted(item for item in labels.items() if _is_told(item[0]))),
         )
         self._groups.setdefault(pod.group, set()).add(uid)
-        complaint = self._pods[uid].complaint
-        if complaint is not None:
-            self._complaining.add(uid)
-        return pod.group if complaint != before else None
 
-    def remove(self, uid: str) -> GroupKey | None:
-        """Forget a pod.
-
-        Returns:
-            The pod's group, if its preflight check has complained.
-        """
+    def remove(self, uid: str) -> None:
+        """Forget a pod."""
         pod = self._pods.pop(uid, None)
         if pod is None:
-            return None
-        self._complaining.discard(uid)
+            return
         self._groups[pod.group].discard(uid)
         if not self._groups[pod.group]:
             del self._groups[pod.group]
-        return pod.group if pod.complaint is not None else None
-
-    def complaints(self, namespace: str, name: str) -> list[str]:
-        """What the preflight checks of a resource's pods complain of, each with its role."""
-        found = {
-            f"{pod.role}: {pod.complaint}"
-            for pod in map(self._pods.__getitem__, self._complaining)
-            if (pod.group.namespace, pod.group.name) == (namespace, name)
-        }
-        return sorted(found)
 
     def of(self, group: GroupKey) -> list[OwnPod]:
         """The running pods of a group, by name."""

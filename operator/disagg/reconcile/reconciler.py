@@ -142,8 +142,7 @@ class Reconciler:
             # The status says already that work has begun, and what was just made has none of its own yet.
             return Outcome("changed", changes, again=SETTLE_SECONDS, kinds=STATUS_KINDS)
         packing = assess_packing(resource, observed, decisions.groups, environment)
-        complaints = self._state.own.complaints(key.namespace, key.name)
-        findings = Findings(packing, complaints, self._review(key, resource))
+        findings = Findings(packing, self._state.failures.of(key), self._review(key, resource))
         status = assess(resource, observed, problem, self._now(), findings)
         await self._write(resource.metadata, resource.status, status)
         if problem is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from disagg.api.names import ENGINE_ROLES, GROUP_LABEL, NAME_LABEL, ROLE_LABEL, RoleName
 
-_ROLES = {str(role): role for role in ENGINE_ROLES}
+_ROLES = {str(role): role for role in RoleName}
 _TOPOLOGY = "topology.kubernetes.io/"
 """Beginning of the node labels that a recent API server copies to a pod when it is bound."""
 
@@ -83,8 +83,8 @@ class GroupPods:
         return self.bound[role][node] + self.terminating[role][node]
 
 
-def group_pod(raw: Mapping[str, Any]) -> GroupPod | None:
-    """The pod as one of a group, or None if it belongs to none."""
+def workload_of(raw: Mapping[str, Any]) -> tuple[GroupKey, RoleName] | None:
+    """What a pod is a replica of: a role of a group, be it the router; None if of no resource's."""
     metadata = raw["metadata"]
     labels = metadata.get("labels")
     if not labels or NAME_LABEL not in labels:
@@ -94,14 +94,23 @@ def group_pod(raw: Mapping[str, Any]) -> GroupPod | None:
         return None
     if not _is_replica(metadata.get("ownerReferences") or (), f"{labels[NAME_LABEL]}-{role}"):
         return None
+    return GroupKey(metadata["namespace"], labels[NAME_LABEL], int(number)), role
+
+
+def group_pod(raw: Mapping[str, Any]) -> GroupPod | None:
+    """The pod as one of a group, or None if it belongs to none."""
+    workload = workload_of(raw)
+    if workload is None or workload[1] not in ENGINE_ROLES:
+        return None
+    metadata, (group, role) = raw["metadata"], workload
     node = raw["spec"].get("nodeName") or ""
     return GroupPod(
-        group=GroupKey(metadata["namespace"], labels[NAME_LABEL], int(number)),
+        group=group,
         role=role,
         node=node,
         terminating=metadata.get("deletionTimestamp") is not None,
-        unschedulable=not node and _is_unschedulable(raw.get("status") or {}),
-        topology=tuple(sorted(item for item in labels.items() if item[0].startswith(_TOPOLOGY))),
+        unschedulable=is_unschedulable(raw),
+        topology=tuple(sorted(item for item in metadata["labels"].items() if item[0].startswith(_TOPOLOGY))),
     )
 
 
@@ -127,11 +136,14 @@ def count(pods: Iterable[GroupPod]) -> GroupPods:
     return counted
 
 
-def _is_unschedulable(status: Mapping[str, Any]) -> bool:
+def is_unschedulable(raw: Mapping[str, Any]) -> bool:
+    """Whether the kube-scheduler has found no node for a pod."""
+    if raw["spec"].get("nodeName"):
+        return False
     return any(
         condition["type"] == "PodScheduled"
         and condition["status"] == "False"
         # Of a PodGroup whose nodes have lost or changed their labels it says SchedulerError.
         and condition.get("reason") in ("Unschedulable", "SchedulerError")
-        for condition in status.get("conditions") or ()
+        for condition in (raw.get("status") or {}).get("conditions") or ()
     )
