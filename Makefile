@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv test e2e engine-flags e2e-vllm demo bench cluster-up cluster-down generate clean toolchain
+.PHONY: help .venv test e2e engine-flags e2e-vllm demo demo-pods bench cluster-up cluster-down generate clean toolchain
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ e2e-vllm: .venv ## Run a pair on real vLLM as rendered, on CPUs: 7 GB of disk, 1
 
 demo: .venv toolchain ## Watch a 70B model come up on simulated racks; NAME=demo
 	$(BIN)/python -m e2e.demo --name $(or $(NAME),demo)
+
+demo-pods: .venv toolchain ## The same with pods that run, on a node of this machine; Linux and root; NAME=pods
+	$(BIN)/python -m e2e.demo pods --name $(or $(NAME),pods)
 
 bench: .venv toolchain ## Measure cost and placement; RESOURCES=1000, TRIALS=200, writes build/benchmarks/*.json
 	$(BIN)/python -m e2e.benchmark operator --resources $(or $(RESOURCES),1000)

@@ -26,6 +26,7 @@ from e2e.cluster.cluster import REPOSITORY
 from e2e.cluster.ports import LOOPBACK
 from e2e.cluster.processes import find, start, stop, tail
 from e2e.cluster.state import ProcessRecord, write_record
+from e2e.images import Image
 
 CHART: Final = REPOSITORY / "charts" / "disagg"
 RELEASE: Final = "disagg"
@@ -75,6 +76,29 @@ def stop_recorded(cluster: Cluster, name: str = "operator") -> bool:
     stop(records, grace=_STOP_SECONDS)
     _forget(cluster, records)
     return bool(records)
+
+
+def install_operator(cluster: Cluster, image: Image, *, chart: Path = CHART) -> None:
+    """Install the chart, or upgrade it, with the operator as a pod, and wait for it: a real node must have the image.
+
+    Args:
+        cluster: Where.
+        image: Image of the operator.
+        chart: The chart.
+
+    Raises:
+        CommandError: If helm or the API server refuses, or the pod does not become ready.
+    """
+    settings = {
+        "image.registry": image.registry,
+        "image.repository": image.repository,
+        "image.tag": image.tag,
+    }
+    cluster.helm(
+        *("upgrade", "--install", RELEASE, str(chart), f"--namespace={RELEASE_NAMESPACE}"),
+        *("--create-namespace", "--wait", "--timeout=120s"),
+        *(f"--set-string={key}={value}" for key, value in settings.items()),
+    )
 
 
 class OperatorProcess:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
@@ -14,6 +15,7 @@ from rich.rule import Rule
 from e2e.cluster import Cluster, ClusterError, Options
 from e2e.cluster.cluster import REPOSITORY
 from e2e.demo.picture import svg
+from e2e.demo.pods import Pods
 from e2e.demo.story import POD_READY_DELAY, Story, commands, python
 
 app = typer.Typer(
@@ -65,11 +67,25 @@ def run(
         picture.write_text(svg(seen, title="make demo"))
     console.print()
     _plain(console, story.objects())
-    console.print(Rule("try next", style="dim", align="left"))
-    where = _where(name, state)
-    for title, command in commands(where).items():
-        _plain(console, f"# {title}\n{command}")
-    _plain(console, f"# stop all of it\n{python()} -m e2e.demo down {where}")
+    _try_next(console, commands(_where(name, state)), _where(name, state))
+
+
+@app.command()
+def pods(
+    name: _Name = "pods",
+    state: _State = None,
+    timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="How long the pods may take to become ready.")
+    ] = 180.0,
+) -> None:
+    """The same with pods that run, on a node of this machine, and a stand-in for the engine. Needs Linux and root."""
+    console = Console()
+    cluster = _cluster(name, state, real_node=True)
+    played = Pods(cluster, console)
+    played.play(seconds=timeout)
+    console.print()
+    _plain(console, played.objects())
+    _try_next(console, played.commands(_where(name, state)), _where(name, state))
 
 
 @app.command()
@@ -79,9 +95,17 @@ def down(name: _Name = "demo", state: _State = None) -> None:
     _plain(Console(stderr=True), "down" if removed else "there was no cluster")
 
 
-def _cluster(name: str, state: Path | None) -> Cluster:
+def _cluster(name: str, state: Path | None, *, real_node: bool = False) -> Cluster:
     folder = state or REPOSITORY / "build" / "cluster" / name
-    return Cluster(folder, Options(pod_ready_delay=POD_READY_DELAY), console=Console(stderr=True))
+    options = Options(pod_ready_delay=POD_READY_DELAY, real_node=real_node)
+    return Cluster(folder, options, console=Console(stderr=True))
+
+
+def _try_next(console: Console, commands: Mapping[str, str], where: str) -> None:
+    console.print(Rule("try next", style="dim", align="left"))
+    for title, command in commands.items():
+        _plain(console, f"# {title}\n{command}")
+    _plain(console, f"# stop all of it\n{python()} -m e2e.demo down {where}")
 
 
 def _where(name: str, state: Path | None) -> str:

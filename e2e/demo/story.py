@@ -4,15 +4,13 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 from rich.console import Console
 from rich.live import Live
-from rich.text import Text
 
 from e2e.cluster import Cluster, ClusterError, WaitError, wait_until
 from e2e.cluster.api import ApiClient
@@ -20,6 +18,7 @@ from e2e.cluster.cluster import REPOSITORY
 from e2e.cluster.racks import Racks
 from e2e.demo.picture import draw
 from e2e.demo.scene import GPU, Scene, racks_of, scene
+from e2e.demo.steps import step
 from e2e.operator_process import OperatorProcess, install_chart, stop_recorded
 
 EXAMPLE: Final = REPOSITORY / "examples" / "llama-3.3-70b.yaml"
@@ -61,25 +60,25 @@ class Story:
         Raises:
             ClusterError: If something does not work, or the resource is not ready in time.
         """
-        with self._step("cluster", "control plane and nodes") as done:
+        with step(self._console, "cluster", "control plane and nodes") as done:
             self._cluster.up()
             racks = self._cluster.record.options.racks
             done(f"{self._cluster.server}, {len(racks.nodes())} nodes in {len(racks.racks)} racks")
-        with self._step("chart", "helm install disagg charts/disagg") as done:
+        with step(self._console, "chart", "helm install disagg charts/disagg") as done:
             install_chart(self._cluster)
             done("helm install disagg charts/disagg")
-        with self._step("operator", "disagg operator") as done:
+        with step(self._console, "operator", "disagg operator") as done:
             stop_recorded(self._cluster)
             operator = OperatorProcess(self._cluster)
             operator.start()
             done(f"process {operator.pid} with the chart's service account, {operator.url}")
-        with self._step("others", "pods of other teams") as done:
+        with step(self._console, "others", "pods of other teams") as done:
             self._fill()
             done(f"{sum(map(sum, OTHERS.values()))} of {_gpus(racks)} GPUs are other teams' already")
-        with self._step("plain", "kubectl apply, without topologyConstraint") as done:
+        with step(self._console, "plain", "kubectl apply, without topologyConstraint") as done:
             self._clear()
             done(f"without topologyConstraint the scheduler puts {self._place_plainly()}")
-        with self._step("resource", "kubectl apply") as done:
+        with step(self._console, "resource", "kubectl apply") as done:
             self._clear()
             self._cluster.kubectl("apply", f"--filename={EXAMPLE}")
             done(f"kubectl apply -f {EXAMPLE.relative_to(REPOSITORY)}")
@@ -181,24 +180,6 @@ class Story:
 
     def _api(self) -> ApiClient:
         return ApiClient(self._cluster.layout, self._cluster.server)
-
-    @contextmanager
-    def _step(self, name: str, doing: str) -> Iterator[Callable[[str], None]]:
-        started = time.monotonic()
-        results: list[str] = []
-        spinner = self._console.status(f"{name}: {doing}") if self._console.is_terminal else None
-        try:
-            if spinner:
-                spinner.start()
-            yield results.append
-        finally:
-            if spinner:
-                spinner.stop()
-        elapsed = f"{time.monotonic() - started:.1f} s"
-        self._console.print(
-            Text.assemble(("✓ ", "green"), f"{name:9}", " ".join(results), (f"  {elapsed}", "dim")),
-            soft_wrap=True,
-        )
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -117,7 +117,8 @@ def test_a_crash_loop_is_told_with_role_exit_code_and_last_words(serving: Servin
 
     message = wait_until("it is told", told)
     assert message.startswith("0 of 1 decode pods are ready")
-    assert "container engine ended with exit code 2 (Error): vllm: error: unrecognized arguments" in message
+    assert "container engine ended with exit code 2 (Error): " in message
+    assert message.endswith("error: unrecognized arguments: --no-such-flag")
     assert serving.condition("crashes", "Ready")["status"] == "False"
 
 
@@ -129,12 +130,12 @@ def test_a_crash_loop_is_told_the_same_while_the_kubelet_tries_again(serving: Se
     wait_until("it was started again", restarts)
     reasons = set[str]()
 
-    def started_twice_more() -> bool:
+    def started_again() -> bool:
         reasons.add(serving.condition("crashes", "Ready")["reason"])
-        return restarts() >= before + 2
+        return restarts() > before
 
     before = restarts()
-    wait_until("it was started twice more", started_twice_more, seconds=120)
+    wait_until("it was started again, after a while", started_again, seconds=120)
     assert reasons == {"CrashLoopBackOff"}
 
 
