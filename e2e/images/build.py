@@ -1,5 +1,6 @@
 """From a Dockerfile to an archive that a node can import."""
 
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from filelock import FileLock
 
 from e2e.cluster.errors import ClusterError
 from e2e.images.base import BASE, ensure_base
-from e2e.images.buildah import buildah, image_id, image_sizes, images_folder
+from e2e.images.buildah import buildah, drafts_folder, image_id, image_sizes, images_folder
 from e2e.images.pip_settings import pip_volumes
 
 _REPOSITORY: Final = Path(__file__).parents[2]
@@ -97,10 +98,9 @@ def build(name: str, *, sources: Path = _REPOSITORY) -> Image:
 
 def _tidy() -> None:
     """Forget what earlier builds have left; with the lock held no other build runs."""
-    # What a killed build was working in.
+    shutil.rmtree(drafts_folder(), ignore_errors=True)
+    drafts_folder().mkdir()
     buildah("rm", "--all")
-    for draft in images_folder().glob("*.draft"):
-        draft.unlink()
     images = image_sizes()
     if len(images) > _MOST_IMAGES:
         base = image_id(BASE)
@@ -112,7 +112,7 @@ def _build(name: str, sources: Path) -> Image:
         return _finished(f"localhost/disagg/{name}", image_id(ensure_base()) or "", parent_size=0)
     argument, ours = _PARENTS[name]
     parent = _build(ours, sources).ref if ours else ensure_base()
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=drafts_folder()) as scratch:
         built = _layers(
             sources / "images" / name / "Dockerfile",
             sources,
@@ -135,7 +135,7 @@ def _finished(repository: str, built: str, *, parent_size: int) -> Image:
     archive = images_folder() / f"{name}-{tag}.tar"
     if not archive.exists():
         buildah("tag", built, ref)
-        draft = archive.with_suffix(".draft")
+        draft = drafts_folder() / archive.name
         buildah("push", "--quiet", ref, f"oci-archive:{draft}:{ref}")
         draft.rename(archive)
     archive.touch()
