@@ -21,7 +21,7 @@ from platformdirs import user_cache_dir
 from rich.console import Console
 
 from e2e.cluster.errors import BuildError, ToolchainError
-from e2e.cluster.processes import start, stop, tail
+from e2e.cluster.processes import find, start, stop, tail
 from e2e.cluster.progress import BuildProgress, Step, build_progress, steps
 from e2e.cluster.state import ProcessRecord
 from e2e.cluster.tools import Recipe, recipes
@@ -151,7 +151,8 @@ def _run_compiler(step: Step, scratch: Path, log: Path, progress: BuildProgress,
         ],
         log=log,
         cwd=recipe.module_dir,
-        env=os.environ | {"CGO_ENABLED": "1" if recipe.cgo else "0"},
+        # What a killed compiler leaves is in the folder that the next build removes.
+        env=os.environ | {"CGO_ENABLED": "1" if recipe.cgo else "0", "GOTMPDIR": str(scratch)},
     )
     try:
         (scratch / _COMPILER_RECORD).write_text(record.model_dump_json())
@@ -172,5 +173,9 @@ def _discard(left_over: Path) -> None:
     """Remove the folder of a killed build, whose compiler may still run and would make the folder again."""
     record = left_over / _COMPILER_RECORD
     if record.exists():
-        stop([ProcessRecord.model_validate_json(record.read_bytes())], grace=0.0)
+        compiler = ProcessRecord.model_validate_json(record.read_bytes())
+        if find(compiler):
+            # The group: those that it has started write into the folder, too.
+            os.killpg(compiler.pid, signal.SIGKILL)
+        stop([compiler], grace=0.0)
     shutil.rmtree(left_over)

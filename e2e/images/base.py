@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from e2e.cluster.errors import CommandError
-from e2e.images.buildah import buildah, image_id, images_folder
+from e2e.images.buildah import buildah, drafts_folder, image_id
+from e2e.images.lifetime import ends_with_us
 
 _SUITE: Final = "bookworm"
 _PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
@@ -30,8 +31,7 @@ def ensure_base() -> str:
         CommandError: If debootstrap or buildah fails.
     """
     if image_id(BASE) is None:
-        images_folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="base-", dir=images_folder()) as scratch:
+        with tempfile.TemporaryDirectory(dir=drafts_folder()) as scratch:
             root = Path(scratch) / "root"
             _bootstrap(root)
             (Path(scratch) / "Dockerfile").write_text('FROM scratch\nCOPY root /\nCMD ["python3"]\n')
@@ -41,7 +41,9 @@ def ensure_base() -> str:
 
 def _bootstrap(root: Path) -> None:
     command = ["debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, str(root)]
-    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        ends_with_us(command), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     if result.returncode != 0:
         raise CommandError(command, result.returncode, result.stdout[-2000:], result.stderr)
     for folder in _UNUSED:

@@ -1,5 +1,6 @@
 """From a Dockerfile to an archive that a node can import."""
 
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,16 +11,18 @@ from filelock import FileLock
 
 from e2e.cluster.errors import ClusterError
 from e2e.images.base import BASE, ensure_base
-from e2e.images.buildah import buildah, image_id, image_sizes, images_folder
+from e2e.images.buildah import buildah, drafts_folder, image_id, image_sizes, images_folder
 from e2e.images.pip_settings import pip_volumes
 
 _REPOSITORY: Final = Path(__file__).parents[2]
-_FOLDER: Final = _REPOSITORY / "images"
 
 _ID_LENGTH: Final = 12
 
 # Every change of the sources leaves a few layers. Beyond this many the next build is one from the base.
 _MOST_IMAGES: Final = 80
+
+# Archives of one name that are kept: others may be about to put theirs on a node.
+_MOST_ARCHIVES: Final = 6
 
 # The argument that names what an image is made from, and the image of this project, if it is one.
 _PARENTS: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -72,11 +75,12 @@ class Image:
         return self.ref.rpartition(":")[2]
 
 
-def build(name: str) -> Image:
+def build(name: str, *, sources: Path = _REPOSITORY) -> Image:
     """Build an image of this project, and first what it is made from.
 
     Args:
         name: One of `IMAGES`.
+        sources: A folder with the files of this repository, such as those of another commit.
 
     Returns:
         The image.
@@ -89,12 +93,13 @@ def build(name: str) -> Image:
     images_folder().mkdir(parents=True, exist_ok=True)
     with FileLock(images_folder() / ".lock"):
         _tidy()
-        return _build(name)
+        return _build(name, sources)
 
 
 def _tidy() -> None:
     """Forget what earlier builds have left; with the lock held no other build runs."""
-    # What a killed build was working in.
+    shutil.rmtree(drafts_folder(), ignore_errors=True)
+    drafts_folder().mkdir()
     buildah("rm", "--all")
     images = image_sizes()
     if len(images) > _MOST_IMAGES:
@@ -102,15 +107,15 @@ def _tidy() -> None:
         buildah("rmi", "--force", *(image for image in images if image != base))
 
 
-def _build(name: str) -> Image:
+def _build(name: str, sources: Path) -> Image:
     if name == BASE_NAME:
         return _finished(f"localhost/disagg/{name}", image_id(ensure_base()) or "", parent_size=0)
     argument, ours = _PARENTS[name]
-    parent = _build(ours).ref if ours else ensure_base()
-    with tempfile.TemporaryDirectory() as scratch:
+    parent = _build(ours, sources).ref if ours else ensure_base()
+    with tempfile.TemporaryDirectory(dir=drafts_folder()) as scratch:
         built = _layers(
-            _FOLDER / name / "Dockerfile",
-            _REPOSITORY,
+            sources / "images" / name / "Dockerfile",
+            sources,
             f"--build-arg={argument}={parent}",
             *pip_volumes(Path(scratch)),
         )
@@ -130,11 +135,12 @@ def _finished(repository: str, built: str, *, parent_size: int) -> Image:
     archive = images_folder() / f"{name}-{tag}.tar"
     if not archive.exists():
         buildah("tag", built, ref)
-        draft = archive.with_suffix(".draft")
-        draft.unlink(missing_ok=True)
+        draft = drafts_folder() / archive.name
         buildah("push", "--quiet", ref, f"oci-archive:{draft}:{ref}")
-        for older in images_folder().glob(f"{name}-*.tar"):
-            older.unlink()
         draft.rename(archive)
+    archive.touch()
+    by_age = sorted(images_folder().glob(f"{name}-*.tar"), key=lambda path: path.stat().st_mtime)
+    for older in by_age[:-_MOST_ARCHIVES]:
+        older.unlink()
     size = image_sizes()[built.removeprefix("sha256:")]
     return Image(ref, archive, size, size - parent_size)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from e2e.cluster.binaries import cache_folder
 from e2e.cluster.errors import CommandError
+from e2e.images.lifetime import ends_with_us
 
 # It works wherever a process may be root, for it needs no namespaces and no runtime.
 _ISOLATION: Final = "chroot"
@@ -21,6 +22,11 @@ _DRIVERS: Final = ("overlay", "vfs")
 def images_folder() -> Path:
     """Where layers, base and finished images are kept."""
     return cache_folder() / "images"
+
+
+def drafts_folder() -> Path:
+    """Where builds work: what is in it while none runs is left from one that was killed."""
+    return images_folder() / "drafts"
 
 
 def buildah(*arguments: str) -> str:
@@ -73,9 +79,8 @@ def _run(driver: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[s
     store = images_folder() / driver
     options = (f"--root={store}", f"--runroot={store}-run", f"--storage-driver={driver}")
     return subprocess.run(
-        # Its mounts are seen by nobody else, and go with it, however it ends.
-        ["unshare", "--mount", "buildah", *options, *arguments],
-        env=os.environ | {"BUILDAH_ISOLATION": _ISOLATION},
+        ends_with_us(["buildah", *options, *arguments]),
+        env=os.environ | {"BUILDAH_ISOLATION": _ISOLATION, "TMPDIR": str(drafts_folder())},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

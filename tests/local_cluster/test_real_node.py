@@ -12,12 +12,14 @@ from typing import Any
 
 import psutil
 import pytest
+from filelock import FileLock
 
 from e2e.cluster import Cluster, ClusterError, CommandError, Options, wait_until
 from e2e.cluster.cluster import REPOSITORY
 from e2e.cluster.node.cgroups import cgroup_name
 from e2e.cluster.processes import payload
-from e2e.images import Image
+from e2e.images import Image, build
+from e2e.images.buildah import buildah, drafts_folder, images_folder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.real_node]
 
@@ -220,6 +222,45 @@ def test_a_start_that_is_killed_leaves_nothing(tmp_path: Path, last: str, tied: 
         assert any("sandbox_init" in line for line in ours(root))
         assert cluster.down()
         assert ours(root) == []
+
+
+BUILD = """\
+import sys
+from pathlib import Path
+from e2e.images import build
+build("operator", sources=Path(sys.argv[1]))
+"""
+DOCKERFILE = """\
+ARG BASE
+FROM ${{BASE}}
+RUN echo 1 > /volume && sleep {seconds}
+"""
+
+
+def test_an_image_build_that_is_killed_leaves_nothing_and_is_no_hindrance(tmp_path: Path) -> None:
+    def write(seconds: int) -> None:
+        (tmp_path / "images" / "operator" / "Dockerfile").write_text(DOCKERFILE.format(seconds=seconds))
+
+    def left() -> list[str]:
+        wanted = (str(tmp_path), "sleep 100001")
+        lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+        return [line for line in lines if any(part in line for part in wanted)]
+
+    (tmp_path / "images" / "operator").mkdir(parents=True)
+    write(seconds=100001)
+    with subprocess.Popen([sys.executable, "-c", BUILD, tmp_path], cwd=REPOSITORY) as builder:
+        try:
+            # Others may build first.
+            wait_until("it builds", lambda: "sleep 100001" in left(), seconds=200)
+        finally:
+            builder.kill()
+    wait_until("all has ended", lambda: left() == [])
+
+    write(seconds=0)
+    build("operator", sources=tmp_path).archive.unlink()
+    with FileLock(images_folder() / ".lock"):
+        assert list(drafts_folder().iterdir()) == []
+        assert json.loads(buildah("containers", "--all", "--json") or "null") is None
 
 
 @pytest.mark.parametrize("lost", ["cluster.json", "."])

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from e2e.cluster import Cluster, wait_until
@@ -20,6 +21,7 @@ class Release:
 
     cluster: Cluster
     image: Image
+    chart: Path = CHART
 
     def install(self) -> None:
         settings = {
@@ -28,7 +30,7 @@ class Release:
             "image.tag": self.image.tag,
         }
         self.cluster.helm(
-            *("upgrade", "--install", RELEASE, str(CHART), f"--namespace={RELEASE_NAMESPACE}"),
+            *("upgrade", "--install", RELEASE, str(self.chart), f"--namespace={RELEASE_NAMESPACE}"),
             *("--create-namespace", "--wait", "--timeout=120s"),
             *(f"--set-string={key}={value}" for key, value in settings.items()),
         )

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -170,6 +171,16 @@ class Serving:
         """End a load; returns all of its answers."""
         self.kubectl("exec", CLIENT, "--", "touch", "/tmp/stop")  # noqa: S108 - in its container
         return answers.result(120)
+
+    @contextmanager
+    def under_load(self, url: str, body: Mapping[str, Any], *, streams: int) -> Iterator[list[Answer]]:
+        """Make the same call again and again, so many at once; the answers are there at the end."""
+        answers = list[Answer]()
+        load = self.load(url, body, streams=streams)
+        try:
+            yield answers
+        finally:
+            answers += self.rest(load)
 
     def resource(self, name: str, *, engine: Object | None = None, **spec: object) -> Object:
         """A resource whose engine is the stand-in, small, and as locked up as it can be."""

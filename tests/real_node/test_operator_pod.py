@@ -71,6 +71,11 @@ def model(real_cluster: Cluster, release: Release, namespace: str) -> Model:
     return made
 
 
+@pytest.mark.real_node
+def test_its_image_adds_less_than_150_mb_to_its_base(images: dict[str, Image]) -> None:
+    assert images["operator"].added < 150e6
+
+
 def test_the_pod_has_no_more_rights_than_it_needs(release: Release) -> None:
     assert release.pod()["spec"]["nodeName"] == "real"
     status = dict(line.split(":", 1) for line in release.run("cat", "/proc/1/status").splitlines())

@@ -121,6 +121,16 @@ def test_render_says_which_of_several_resources_is_wrong() -> None:
     assert "-: two: spec.groups" in run("render", "-f", "-", given=text).output
 
 
+def test_render_says_that_it_checks_no_rules_where_it_can_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the operator's image."""
+    text = yaml.dump(raw(prefill={"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}))
+    assert run("render", "-f", "-", given=text).exit_code == 1
+    monkeypatch.setattr("disagg.commands.rules.cel", None)
+    result = run("render", "-f", "-", given=text)
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Warning: the rules of the CRD are not checked, for there is no")
+
+
 def test_render_refuses_one_of_two_namesakes() -> None:
     parted = raw("llama", prefill={"image": "vllm/vllm-openai:v0.31.0"})
     namesake = raw("llama")

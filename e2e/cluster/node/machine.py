@@ -77,7 +77,8 @@ def _is_there(wanted: str) -> bool:
 
 
 def _apt_get(*arguments: str) -> None:
-    command: Sequence[str] = ("apt-get", *arguments)
+    # Another may run, even one that a killed run of this program has left: to kill it would harm the machine.
+    command: Sequence[str] = ("apt-get", "--option=DPkg::Lock::Timeout=600", *arguments)
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     result = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

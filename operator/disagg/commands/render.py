@@ -15,9 +15,14 @@ from disagg.api.resource import DisaggregatedInference, InvalidSpecError, parse
 from disagg.assess.kv_transfer import review
 from disagg.build.objects import build, plan
 from disagg.commands.common import UNREADABLE, failure, resources_in
-from disagg.commands.rules import violations
+from disagg.commands.rules import can_be_checked, violations
 from disagg.decide.environment import Environment
 from disagg.decide.observed import Observed
+
+_UNCHECKED = (
+    "the rules of the CRD are not checked, for there is no common-expression-language here: install that by pip, or ask"
+    " the API server by `kubectl apply --dry-run=server`"
+)
 
 
 def render(
@@ -41,6 +46,8 @@ def render(
         raise failure(f"{file}: no {KIND} of {API_VERSION} in it")
     if refused := [f"{name}: {why}" for name, found in reviews if (why := found.incompatibility) is not None]:
         raise failure(f"{file}: {'; '.join(refused)}")
+    if not can_be_checked():
+        typer.echo(f"Warning: {_UNCHECKED}", err=True)
     for name, found in reviews:
         for warning in (*found.breaches, *found.notes):
             typer.echo(f"Warning: {name}: {warning}", err=True)
@@ -54,7 +61,7 @@ def _parsed(document: dict[str, Any]) -> DisaggregatedInference:
         resource = parse(document)
     except InvalidSpecError as error:
         raise InvalidSpecError(f"{name}: {error}" if name is not None else str(error)) from error
-    if broken := violations(document):
+    if can_be_checked() and (broken := violations(document)):
         raise InvalidSpecError(f"{name}: {'; '.join(broken)}")
     return resource
 
