@@ -7,7 +7,7 @@ from typing import Any
 
 from e2e.cluster import Cluster, wait_until
 from e2e.images import Image
-from e2e.operator_process import CHART, RELEASE, RELEASE_NAMESPACE
+from e2e.operator_process import CHART, RELEASE, RELEASE_NAMESPACE, install_operator
 
 OPERATOR = f"system:serviceaccount:{RELEASE_NAMESPACE}:{RELEASE}"
 SELECTOR = "--selector=app.kubernetes.io/component=operator"
@@ -24,16 +24,7 @@ class Release:
     chart: Path = CHART
 
     def install(self) -> None:
-        settings = {
-            "image.registry": self.image.registry,
-            "image.repository": self.image.repository,
-            "image.tag": self.image.tag,
-        }
-        self.cluster.helm(
-            *("upgrade", "--install", RELEASE, str(self.chart), f"--namespace={RELEASE_NAMESPACE}"),
-            *("--create-namespace", "--wait", "--timeout=120s"),
-            *(f"--set-string={key}={value}" for key, value in settings.items()),
-        )
+        install_operator(self.cluster, self.image, chart=self.chart)
 
     def uninstall(self) -> None:
         self.cluster.helm(
