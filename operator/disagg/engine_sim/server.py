@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -17,12 +18,16 @@ from disagg.engine_sim.api import admin
 from disagg.engine_sim.api.errors import ApiError, internal_error
 from disagg.engine_sim.api.serving import Serving
 from disagg.engine_sim.clock import Clock
+from disagg.engine_sim.connections import Runner
 
 _log = logging.getLogger("engine_sim")
 
 Observe = Callable[[str, str, int, float, int, int], None]
 
 _CLIENT_GONE = 499
+_MAX_HEADER = 1 << 20
+"""Bytes of a header."""
+
 _GRACE = 5.0
 """Seconds that connections have after the engine has ended, as vLLM gives them."""
 
@@ -77,11 +82,9 @@ def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
             status, size = found.status, found.content_length or 0
             return found
         except web.HTTPException as error:
-            status = error.status
-            if status in {404, 405}:
-                kind = "Not Found" if status == 404 else "Method Not Allowed"  # noqa: PLR2004 - an HTTP status
-                return ApiError(kind, status=status, kind=kind).response()
-            raise
+            found = await _unrouted(request, error)
+            status, size = found.status, found.content_length or 0
+            return found
         except ConnectionError:
             # The client has gone: nobody hears an answer, and nothing is wrong.
             status = _CLIENT_GONE
@@ -102,6 +105,21 @@ def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
     return around
 
 
+async def _unrouted(request: web.Request, error: web.HTTPException) -> web.Response:
+    """What FastAPI says where there is no such route, or not with this method."""
+    path = request.path
+    other = path.rstrip("/") if path.endswith("/") else path + "/"
+    if error.status == HTTPStatus.NOT_FOUND and other:
+        found = await request.app.router.resolve(request.clone(rel_url=request.rel_url.with_path(other)))
+        if found.http_exception is None or found.http_exception.status != HTTPStatus.NOT_FOUND:
+            location = f"{request.scheme}://{request.host}{other}"
+            return web.Response(status=HTTPStatus.TEMPORARY_REDIRECT, headers={"Location": location})
+    allow = error.headers.get("Allow")
+    return web.json_response(
+        {"detail": error.reason}, status=error.status, headers={"Allow": allow} if allow else None
+    )
+
+
 def application(serving: Serving, observe: Observe | None = None) -> web.Application:
     """An application without routes but those of the faults."""
     app = web.Application(middlewares=[errors_and_load(serving, observe)], client_max_size=1 << 30)
@@ -120,8 +138,12 @@ async def run(serving: Serving, app: web.Application, settings: ProcessSettings)
     serving.faults.die = lambda: os._exit(1)
     for engine in serving.engines:
         await engine.start()
-    runner = web.AppRunner(
+    runner = Runner(
         app,
+        # What a client has packed stays packed, and headers may be long: as the real server has it.
+        auto_decompress=False,
+        max_line_size=_MAX_HEADER,
+        max_field_size=_MAX_HEADER,
         keepalive_timeout=settings.keep_alive,
         handler_cancellation=True,
         access_log=None,

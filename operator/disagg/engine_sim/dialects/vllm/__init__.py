@@ -79,12 +79,20 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
         engines.append(engine)
     serving = Serving(
         engines,
-        Models(args.served_model_name, args.model, longest, dict(args.loras), args.enable_lora),
+        Models(
+            args.served_model_name,
+            args.model,
+            longest,
+            dict(args.loras),
+            args.enable_lora,
+            tells_names=args.release >= (0, 32),
+        ),
         clock,
         faults,
         seed=args.seed,
         max_logprobs=args.max_logprobs,
         auto_tools=args.auto_tools,
+        tool_parser=args.tool_parser,
         prompt_details=args.prompt_details,
         force_usage=args.force_usage,
         echo_ids=args.echo_ids,

@@ -67,7 +67,8 @@ def routes(serving: Serving, registry: Registry, args: Arguments) -> web.Applica
         return models.answer(models.models(serving))
 
     add("GET", "/health", health)
-    add("*", "/ping", health)
+    add("GET", "/ping", health)
+    add("POST", "/ping", health)
     add("GET", "/metrics", metrics)
     add("GET", "/load", load)
     add("GET", "/version", version)
