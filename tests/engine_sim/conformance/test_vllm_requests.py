@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine_sim.conformance.pairs import MODEL, SCALE, start_vllm
+from tests.engine_sim.conformance.pairs import MODEL, SCALE, block_size, slow, start_vllm
 from tests.engine_sim.processes import Engine, Engines, Reply, eventually
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -28,19 +28,21 @@ def engine(shared_engines: Engines) -> Engine:
         "--max-model-len=512",
         "--enable-lora",
         "--lora-modules",
-        "poet=/adapters/poet",
+        "poet=adapters/poet",
         "--max-loras=2",
     ).ready()
 
 
 def complete(engine: Engine, **fields: Any) -> Reply:
     return engine.post(
-        COMPLETIONS, {"model": MODEL, "prompt": "tell me of the cache", "max_tokens": 8, **fields}
+        COMPLETIONS,
+        {"model": MODEL, "prompt": "tell me of the cache", "max_tokens": 8, "temperature": 0, **fields},
     )
 
 
 def chat(engine: Engine, **fields: Any) -> Reply:
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "tell me"}], "max_tokens": 8, **fields}
+    messages = [{"role": "user", "content": "tell me"}]
+    body = {"model": MODEL, "messages": messages, "max_tokens": 8, "temperature": 0, **fields}
     return engine.post(CHAT, {key: value for key, value in body.items() if value is not ...})
 
 
@@ -68,7 +70,7 @@ def chat(engine: Engine, **fields: Any) -> Reply:
         ({"prompt": [10**7]}, "out of vocabulary"),
         ({"logprobs": 21}, "Requested sample logprobs of 21, which is greater than max allowed: 20"),
         ({"prompt_logprobs": 21}, "Requested prompt logprobs of 21, which is greater than max allowed: 20"),
-        ({"n": 16385}, "n must be at most 16384, got 16385."),
+        ({"n": 16385, "temperature": 1}, "n must be at most 16384, got 16385."),
         ({"prompt": {"text": "no"}}, "Expected `str | array | null`, got `object`"),
         ({"prompt": ["text", 5]}, "prompt must be text, tokens, or a list of either"),
         ({"prompt": ["text", ""]}, "must be provided and non-empty"),
@@ -157,7 +159,7 @@ PREFILL = {"max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}}
         ({"stream_options": {"include_usage": True}}, 400),
         ({"min_tokens": 1}, 200),
         ({"logprobs": 1}, 200),
-        ({"n": 2}, 200),
+        ({"n": 2, "temperature": 1}, 200),
         ({"stop": ["the", " "]}, 200),
     ],
     ids=str,
@@ -184,23 +186,29 @@ def test_fields_on_the_prefill_leg_of_a_chat(engine: Engine, fields: dict[str, A
     assert chat(engine, **PREFILL, **fields).status == status
 
 
-def test_a_forced_tool_call_that_is_cut(engine: Engine, engines: Engines) -> None:
-    required: dict[str, Any] = {"tools": [TOOL], "tool_choice": "required"}
-    named = {**required, "tool_choice": {"type": "function", "function": {"name": "weather"}}}
-    (choice,) = chat(engine, **PREFILL, **required).body["choices"]
+REQUIRED: dict[str, Any] = {"tools": [TOOL], "tool_choice": "required"}
+NAMED = {**REQUIRED, "tool_choice": {"type": "function", "function": {"name": "weather"}}}
+
+
+def test_a_forced_tool_call_that_is_cut(engine: Engine) -> None:
+    (choice,) = chat(engine, **PREFILL, **REQUIRED).body["choices"]
     assert (choice["finish_reason"], choice["message"]["tool_calls"]) == ("length", [])
-    (choice,) = chat(engine, **PREFILL, **named).body["choices"]
+    (choice,) = chat(engine, **PREFILL, **NAMED).body["choices"]
     assert choice["message"]["tool_calls"][0]["function"]["arguments"] == "{"
+
+
+def test_an_answer_that_does_not_fit_beside_its_prompt_is_made_shorter(engine: Engine) -> None:
+    reply = complete(engine, prompt=[5] * 500, max_tokens=13, ignore_eos=True)
+    assert reply.body["usage"]["completion_tokens"] == 12
+
+
+@pytest.mark.stand_in_only("is of an older release")
+def test_older_releases_fail_where_newer_ones_make_do(engines: Engines) -> None:
     old = start_vllm(engines, "kv_both", "--sim-engine-version=0.18.0", "--max-model-len=512").ready()
-    for fields in (required, named):
+    for fields in (REQUIRED, NAMED):
         assert chat(old, **PREFILL, **fields).status == 500
-    # Nor does it make answers shorter than they were asked for.
     reply = complete(old, prompt=[5] * 500, max_tokens=13)
     assert (reply.status, "is too large: 13" in reply.message) == (400, True)
-    assert (
-        complete(engine, prompt=[5] * 500, max_tokens=13, ignore_eos=True).body["usage"]["completion_tokens"]
-        == 12
-    )
 
 
 def test_max_completion_tokens_overrides_max_tokens_on_the_prefill_leg(engine: Engine) -> None:
@@ -246,17 +254,19 @@ def test_a_completion_has_the_fields_of_vllm(engine: Engine) -> None:
 
 
 def test_log_probabilities_of_a_prompt(engine: Engine) -> None:
-    (choice,) = complete(engine, prompt="the cache", prompt_logprobs=1).body["choices"]
-    first, second = choice["prompt_logprobs"]
+    tokens = engine.post("/tokenize", {"prompt": "the cache"}).body["tokens"]
+    (choice,) = complete(engine, prompt="the cache", prompt_logprobs=0).body["choices"]
+    first, *others = choice["prompt_logprobs"]
     assert first is None
-    (entry,) = second.values()
-    assert entry["decoded_token"] == " cache"  # noqa: S105 - no secret
+    assert [list(each) for each in others] == [[str(token)] for token in tokens[1:]]
+    assert "the cache".endswith("".join(entry["decoded_token"] for each in others for entry in each.values()))
 
 
 def test_several_prompts_and_samples_are_numbered_in_order(engine: Engine) -> None:
-    body = complete(engine, prompt=["one", "two"], n=2, ignore_eos=True).body
+    fields = {"n": 2, "temperature": 1, "seed": 7, "ignore_eos": True}
+    body = complete(engine, prompt=["one", "two"], **fields).body
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
-    single = complete(engine, prompt="two", n=2, ignore_eos=True).body
+    single = complete(engine, prompt="two", **fields).body
     assert [choice["text"] for choice in body["choices"][2:]] == [
         choice["text"] for choice in single["choices"]
     ]
@@ -264,17 +274,19 @@ def test_several_prompts_and_samples_are_numbered_in_order(engine: Engine) -> No
 
 
 def test_echo_repeats_the_prompt(engine: Engine) -> None:
-    assert complete(engine, echo=True).text.startswith("tell me of the cache ")
+    alone = complete(engine).text
+    assert complete(engine, echo=True).text == "tell me of the cache" + alone
 
 
 def test_stop_strings_end_the_answer_and_are_not_part_of_it(engine: Engine) -> None:
     whole = complete(engine, max_tokens=30, ignore_eos=True, min_tokens=0).text
-    stop = whole.split()[4]
+    stop = whole[9:12]
     expected = whole[: whole.index(stop)]
     body = {
         "model": MODEL,
         "prompt": "tell me of the cache",
         "max_tokens": 30,
+        "temperature": 0,
         "ignore_eos": True,
         "stop": [stop],
     }
@@ -287,13 +299,18 @@ def test_stop_strings_end_the_answer_and_are_not_part_of_it(engine: Engine) -> N
 
 
 def test_a_stream_of_a_completion(engine: Engine) -> None:
-    body = {"model": MODEL, "prompt": "hi", "max_tokens": 3, "ignore_eos": True, "n": 2}
+    body = {"model": MODEL, "prompt": "hi", "max_tokens": 3, "ignore_eos": True, "n": 2, "seed": 1}
+    prompt_tokens = engine.post("/tokenize", {"prompt": "hi"}).body["count"]
     events = engine.stream(COMPLETIONS, {**body, "stream_options": {"include_usage": True}})
     *chunks, last = events.chunks
     assert (len(chunks), events.done) == (6, True)
     assert {chunk["object"] for chunk in chunks} == {"text_completion"}
     assert last["choices"] == []
-    assert last["usage"] == {"prompt_tokens": 1, "total_tokens": 7, "completion_tokens": 6}
+    assert last["usage"] == {
+        "prompt_tokens": prompt_tokens,
+        "total_tokens": prompt_tokens + 6,
+        "completion_tokens": 6,
+    }
     assert "usage" not in chunks[0]
     whole = engine.post(COMPLETIONS, body).body
     for choice in whole["choices"]:
@@ -316,6 +333,7 @@ def test_a_stream_of_a_chat_begins_with_the_role(engine: Engine) -> None:
         "model": MODEL,
         "messages": [{"role": "user", "content": "hi"}],
         "max_tokens": 3,
+        "temperature": 0,
         "ignore_eos": True,
     }
     events = engine.stream(CHAT, body)
@@ -334,6 +352,7 @@ def test_a_chat_has_log_probabilities_as_openai_has_them(engine: Engine) -> None
     assert bytes(content[0]["bytes"]).decode() == content[0]["token"]
 
 
+@pytest.mark.stand_in_only("a model that knows nothing does not end its calls")
 def test_a_tool_that_must_be_called_is_called(engine: Engine) -> None:
     reply = chat(engine, tools=[TOOL], tool_choice="required", max_tokens=100)
     (choice,) = reply.body["choices"]
@@ -362,12 +381,12 @@ def test_min_tokens_keeps_answers_from_ending(engine: Engine) -> None:
 def test_adapters_are_models_with_a_parent(engine: Engine) -> None:
     base, adapter = engine.get("/v1/models").body["data"]
     assert (base["id"], base["root"], base["parent"], base["max_model_len"]) == (MODEL, MODEL, None, 512)
-    assert (adapter["id"], adapter["root"], adapter["parent"]) == ("poet", "/adapters/poet", MODEL)
+    assert (adapter["id"], adapter["root"], adapter["parent"]) == ("poet", "adapters/poet", MODEL)
     assert complete(engine, model="poet", ignore_eos=True).text != complete(engine, ignore_eos=True).text
 
 
 def test_adapters_are_loaded_only_if_the_environment_allows_it(engines: Engines, engine: Engine) -> None:
-    load = {"lora_name": "new", "lora_path": "/adapters/new"}
+    load = {"lora_name": "new", "lora_path": "adapters/new"}
     assert engine.post("/v1/load_lora_adapter", load).status == 404
     open_one = engines.start(
         "serve", MODEL, *SCALE, "--enable-lora", VLLM_ALLOW_RUNTIME_LORA_UPDATING="1"
@@ -383,10 +402,13 @@ def test_adapters_are_loaded_only_if_the_environment_allows_it(engines: Engines,
 
 
 def test_tokens_of_a_prompt_and_back(engine: Engine) -> None:
-    text = "Größe of the 見る network\n"
+    # What no vocabulary has is lost, and there are small ones.
+    text = "Tokens of {the} network\n"
     reply = engine.post("/tokenize", {"model": MODEL, "prompt": text})
     assert (reply.body["count"], reply.body["max_model_len"]) == (len(reply.body["tokens"]), 512)
-    assert engine.post("/detokenize", {"tokens": reply.body["tokens"]}).body == {"prompt": text}
+    back = engine.post("/detokenize", {"tokens": reply.body["tokens"]}).body["prompt"]
+    # Some begin texts with a token of their own.
+    assert back.removeprefix("<s>") == text
 
 
 def test_served_names_are_the_models(engines: Engines) -> None:
@@ -413,7 +435,8 @@ def test_the_prefix_cache_is_emptied_in_development(engines: Engines, engine: En
         details = complete(found, prompt=[5] * 100).body["usage"]["prompt_tokens_details"]
         return int(details["cached_tokens"])
 
-    assert [cached(), cached()] == [0, 96]
+    whole = 100 // block_size(found) * block_size(found)
+    assert [cached(), cached()] == [0, whole]
     assert found.post("/reset_prefix_cache", {}).status == 200
     assert cached() == 0
 
@@ -421,14 +444,11 @@ def test_the_prefix_cache_is_emptied_in_development(engines: Engines, engine: En
 def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
     connection = engine.connect()
     body = {"model": MODEL, "prompt": "hi", "max_tokens": 400, "ignore_eos": True, "stream": True}
-    engine.fault(slow=50.0)
-    try:
+    with slow(engine):
         connection.request("POST", COMPLETIONS, json.dumps(body), {"Content-Type": "application/json"})
         connection.getresponse().read(10)
-        assert engine.state()["running"] == 1
+        eventually(lambda: engine.metric("vllm:num_requests_running") == 1)
         connection.close()
-        eventually(lambda: engine.state()["running"] == 0)
-    finally:
-        engine.fault(slow=1.0)
+        eventually(lambda: engine.metric("vllm:num_requests_running") == 0)
     assert engine.metric("vllm:request_success_total", finished_reason="abort") >= 1
     assert engine.get("/load").body == {"server_load": 0}
