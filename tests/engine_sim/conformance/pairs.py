@@ -46,7 +46,9 @@ def nixl(role: str, **more: Any) -> str:
 
 def start_vllm(engines: Engines, role: str, *arguments: str, port: int | None = None, **more: Any) -> Engine:
     """A vLLM with a NIXL connector; `more` goes into its config. Its leases outlast any test, unless that says so."""
-    config = {"kv_connector_extra_config": {"kv_lease_duration": 9000}, **more}
+    # A real one is busy as long as it has leases, and its time is not scaled.
+    lease = 120 if IS_WANTED else 9000
+    config = {"kv_connector_extra_config": {"kv_lease_duration": lease}, **more}
     return engines.start(
         "serve",
         MODEL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,28 @@ from tests.engine_sim.conformance.pairs import MODEL, SCALE, block_size, slow, s
 from tests.engine_sim.processes import Engine, Engines, Reply, eventually
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+ANSWER = {
+    "id",
+    "object",
+    "created",
+    "model",
+    "choices",
+    "service_tier",
+    "system_fingerprint",
+    "usage",
+    "ec_transfer_params",
+    "metrics",
+}
+USAGE = {
+    "prompt_tokens",
+    "total_tokens",
+    "completion_tokens",
+    "prompt_tokens_details",
+    "completion_tokens_details",
+}
+CHOICE_0_18 = {"index", "logprobs", "finish_reason", "stop_reason"}
+CHOICE_0_32 = CHOICE_0_18 | {"routed_experts"}
+CHOICE = {"0.32.0": CHOICE_0_32, "0.33.0": CHOICE_0_32 | {"weight_versions"}}
 TOOL = {
     "type": "function",
     "function": {
@@ -192,7 +215,7 @@ NAMED = {**REQUIRED, "tool_choice": {"type": "function", "function": {"name": "w
 
 def test_a_forced_tool_call_that_is_cut(engine: Engine) -> None:
     (choice,) = chat(engine, **PREFILL, **REQUIRED).body["choices"]
-    assert (choice["finish_reason"], choice["message"]["tool_calls"]) == ("length", [])
+    assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("length", False)
     (choice,) = chat(engine, **PREFILL, **NAMED).body["choices"]
     assert choice["message"]["tool_calls"][0]["function"]["arguments"] == "{"
 
@@ -233,24 +256,74 @@ def test_a_completion_has_the_fields_of_vllm(engine: Engine) -> None:
     )
     body = reply.body
     assert body["id"] == "cmpl-mine"
-    assert body.keys() == {
-        "id",
-        "object",
-        "created",
-        "model",
-        "choices",
-        "service_tier",
-        "system_fingerprint",
-        "usage",
-        "kv_transfer_params",
-    }
+    assert body.keys() == ANSWER | {"kv_transfer_params"}
+    assert body["usage"].keys() == USAGE
+    version = engine.get("/version").body["version"]
+    assert re.fullmatch(rf"vllm-{re.escape(version)}-[0-9a-f]{{8}}", body["system_fingerprint"])
     (choice,) = body["choices"]
+    assert (
+        choice.keys()
+        == CHOICE[version] | {"text", "token_ids", "prompt_logprobs", "prompt_token_ids"}
+    )
     assert choice["finish_reason"] == "length"
     logprobs = choice["logprobs"]
     assert "".join(logprobs["tokens"]) == choice["text"]
     assert [len(each) for each in logprobs["top_logprobs"]] == [3, 3, 3]
     assert logprobs["text_offset"][0] == 0
     assert all(each <= 0 for each in logprobs["token_logprobs"])
+
+
+def test_a_chat_has_the_fields_of_vllm(engine: Engine) -> None:
+    body = chat(engine).body
+    assert body.keys() == ANSWER | {
+        "prompt_logprobs",
+        "prompt_token_ids",
+        "prompt_text",
+        "kv_transfer_params",
+    }
+    assert body["usage"].keys() == USAGE
+    (choice,) = body["choices"]
+    assert choice.keys() == CHOICE[engine.get("/version").body["version"]] | {"message", "token_ids"}
+    # Without calls of tools there is no field for them.
+    assert choice["message"].keys() == {
+        "role",
+        "content",
+        "refusal",
+        "annotations",
+        "audio",
+        "function_call",
+        "reasoning",
+    }
+
+
+@pytest.mark.stand_in_only("is of older releases")
+@pytest.mark.parametrize(
+    ("version", "answer", "choice", "message"),
+    [
+        ("0.18.0", ANSWER - {"ec_transfer_params", "metrics"}, CHOICE_0_18, {"tool_calls"}),
+        ("0.22.0", ANSWER - {"ec_transfer_params", "metrics"} | {"prompt_text"}, CHOICE_0_32, {"tool_calls"}),
+        ("0.25.0", ANSWER - {"ec_transfer_params"} | {"prompt_text"}, CHOICE_0_32, set()),
+        ("0.28.0", ANSWER | {"prompt_text"}, CHOICE_0_32, set()),
+    ],
+)
+def test_older_releases_have_fewer_fields(
+    engines: Engines, version: str, answer: set[str], choice: set[str], message: set[str]
+) -> None:
+    old = engines.start("serve", MODEL, *SCALE, f"--sim-engine-version={version}").ready()
+    body = chat(old).body
+    assert body.keys() == answer | {"prompt_logprobs", "prompt_token_ids", "kv_transfer_params"}
+    assert body["choices"][0].keys() == choice | {"message", "token_ids"}
+    assert body["choices"][0]["message"].keys() & {"tool_calls"} == message
+    assert (body["system_fingerprint"] is None) is (version == "0.18.0")
+
+
+def test_a_stream_names_its_engine_at_the_end(engine: Engine) -> None:
+    body = {"model": MODEL, "prompt": "hi", "max_tokens": 3, "ignore_eos": True}
+    name = engine.post(COMPLETIONS, body).body["system_fingerprint"]
+    chunks = engine.stream(COMPLETIONS, body).chunks
+    assert [chunk.get("system_fingerprint") for chunk in chunks] == [None, None, name]
+    chunks = engine.stream(COMPLETIONS, {**body, "stream_options": {"include_usage": True}}).chunks
+    assert [chunk.get("system_fingerprint") for chunk in chunks] == [None, None, None, name]
 
 
 def test_log_probabilities_of_a_prompt(engine: Engine) -> None:
@@ -276,6 +349,32 @@ def test_several_prompts_and_samples_are_numbered_in_order(engine: Engine) -> No
 def test_echo_repeats_the_prompt(engine: Engine) -> None:
     alone = complete(engine).text
     assert complete(engine, echo=True).text == "tell me of the cache" + alone
+
+
+def test_echo_without_an_answer_repeats_the_prompt_alone(engine: Engine) -> None:
+    reply = complete(engine, echo=True, max_tokens=0, logprobs=0)
+    assert (reply.status, reply.text, reply.finish_reason) == (200, "tell me of the cache", "length")
+    assert reply.body["usage"]["completion_tokens"] == 1
+    tokens = reply.body["choices"][0]["logprobs"]["tokens"]
+    assert "".join(tokens).removeprefix("<s>") == "tell me of the cache"
+
+
+def test_echo_with_log_probabilities_has_those_of_the_prompt(engine: Engine) -> None:
+    (choice,) = complete(engine, echo=True, logprobs=1).body["choices"]
+    logprobs = choice["logprobs"]
+    assert "".join(logprobs["tokens"]).removeprefix("<s>") == choice["text"]
+    assert [each is None for each in logprobs["token_logprobs"][:2]] == [True, False]
+    assert logprobs["top_logprobs"][0] is None
+    assert choice["prompt_logprobs"][0] is None
+    assert len(choice["prompt_logprobs"]) == len(logprobs["tokens"]) - 8
+
+
+def test_a_stream_that_echoes_tells_the_tokens_of_the_prompt_first(engine: Engine) -> None:
+    body = {"model": MODEL, "prompt": "hi", "max_tokens": 2, "ignore_eos": True, "echo": True}
+    tokens = engine.post("/tokenize", {"prompt": "hi"}).body["tokens"]
+    chunks = engine.stream(COMPLETIONS, body).chunks
+    assert [chunk["choices"][0]["prompt_token_ids"] for chunk in chunks] == [tokens, None]
+    assert chunks[0]["choices"][0]["text"].startswith("hi")
 
 
 def test_stop_strings_end_the_answer_and_are_not_part_of_it(engine: Engine) -> None:

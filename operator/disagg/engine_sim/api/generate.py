@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from disagg.engine_sim.api.answers import Answer, chat_logprobs, completion_logprobs, prompt_logprobs
+from disagg.engine_sim.api.answers import Answer, chat_logprobs, prompt_logprobs
+from disagg.engine_sim.api.echo import echoes_only, said_of
 from disagg.engine_sim.api.errors import ApiError
 from disagg.engine_sim.api.prompts import chat_prompt, completion_prompts
 from disagg.engine_sim.api.protocol import (
@@ -27,7 +28,6 @@ from disagg.engine_sim.api.streams import Streamer, event, serve
 from disagg.engine_sim.api.tools import delta_of, forced_tool, message_of
 from disagg.engine_sim.engine import Engine
 from disagg.engine_sim.request import Output, Request, Sampling
-from disagg.engine_sim.text import decode
 
 
 async def completions(serving: Serving, http: web.Request) -> web.StreamResponse:
@@ -47,6 +47,8 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
         for prompt in prompts:
             # 16, as OpenAI's.
             wanted = 16 if call.max_tokens is None else call.max_tokens
+            # Nothing is said, and one token is computed.
+            wanted = 1 if echoes_only(call) else wanted
             allowed = serving.limits(call, prompt, wanted)
             sequences += [
                 (prompt, serving.sampling(call, allowed, index, call.logprobs))
@@ -59,19 +61,18 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
     if call.stream:
 
         def choice(index: int, output: Output) -> dict[str, Any] | None:
-            text = output.text
-            if echo and index not in echoed:
-                echoed.add(index)
-                text = decode(sequences[index][0]) + text
-            if not text and not output.tokens and output.finish_reason is None:
+            if not output.text and not output.tokens and output.finish_reason is None:
                 return None
+            prompt = None if index in begun else sequences[index][0]
+            begun.add(index)
+            text, logprobs = said_of(call, prompt or [], output.text, output.tokens, output.logprobs or [])
             return {
                 "index": index,
                 "text": text,
-                "logprobs": completion_logprobs(output.tokens, output.logprobs) if output.logprobs else None,
+                "logprobs": logprobs,
                 "finish_reason": output.finish_reason,
                 "stop_reason": output.stop_reason,
-                "prompt_token_ids": None,
+                "prompt_token_ids": prompt if echo or call.return_token_ids else None,
                 "token_ids": output.tokens if call.return_token_ids else None,
             }
 
@@ -81,23 +82,27 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
                 b',"logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}',
             )
 
-        echoed: set[int] = set()
+        begun: set[int] = set()
         fancy = echo or call.logprobs is not None or bool(call.return_token_ids)
         streamer = Streamer(len(sequences), head, choice, None if fancy else plain)
         return await _stream(serving, http, engine, call, own, sequences, streamer)
     answers, requests = await _whole(serving, engine, call, own, sequences)
+    wanted_of_prompt = call.logprobs if echo and call.prompt_logprobs is None else call.prompt_logprobs
+    said = [
+        said_of(call, request.prompt, answer.text, answer.tokens, answer.logprobs)
+        for answer, request in zip(answers, requests, strict=True)
+    ]
     choices = [
         {
             "index": index,
-            "text": (decode(request.prompt) if echo else "") + answer.text,
-            "logprobs": None
-            if call.logprobs is None
-            else completion_logprobs(answer.tokens, answer.logprobs),
+            "text": said[index][0],
+            "logprobs": said[index][1],
             "finish_reason": answer.finish_reason,
             "stop_reason": answer.stop_reason,
             "token_ids": answer.tokens if call.return_token_ids else None,
-            "prompt_logprobs": prompt_logprobs(request.prompt, call.prompt_logprobs),
+            "prompt_logprobs": prompt_logprobs(request.prompt, wanted_of_prompt),
             "prompt_token_ids": request.prompt if call.return_token_ids else None,
+            **serving.shape.choice,
         }
         for index, (answer, request) in enumerate(zip(answers, requests, strict=True))
     ]
@@ -138,14 +143,22 @@ async def chat_completions(serving: Serving, http: web.Request) -> web.StreamRes
     choices = [
         {
             "index": index,
-            **message_of(answer, tool, lenient=serving.lenient),
+            **_message(serving, answer, tool),
             "logprobs": chat_logprobs(answer.tokens, answer.logprobs) if call.logprobs else None,
             "stop_reason": answer.stop_reason,
             "token_ids": answer.tokens if call.return_token_ids else None,
+            **serving.shape.choice,
         }
         for index, answer in enumerate(answers)
     ]
     return _respond(serving, http, head, choices, answers, requests, call)
+
+
+def _message(serving: Serving, answer: Answer, tool: str | None) -> dict[str, Any]:
+    found = message_of(answer, tool, lenient=serving.lenient)
+    if not found["message"]["tool_calls"] and not serving.shape.empty_tool_calls:
+        del found["message"]["tool_calls"]
+    return found
 
 
 async def body(http: web.Request) -> bytes:
@@ -222,28 +235,34 @@ async def _stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
     options = call.stream_options
     wants_usage = serving.force_usage or (options is not None and options.include_usage)
     sinks = [streamer.sink(index) for index in range(len(sequences))]
-    if serving.stream_transfer:
-        streamer.last_extra = lambda output: (
-            {"kv_transfer_params": output.transfer} if output.transfer else {}
-        )
+    # Where usage follows, it is the last to say who has answered.
+    last = {} if wants_usage else serving.shape.last
+
+    def last_extra(output: Output) -> dict[str, Any]:
+        told = output.transfer is not None and serving.stream_transfer
+        return last | ({"kv_transfer_params": output.transfer} if told else {})
+
+    streamer.last_extra = last_extra
     requests: list[Request] = []
     if wants_usage and options is not None and options.continuous_usage_stats:
-        streamer.usage = lambda index: serving.usage([requests[index]], 1)
+        streamer.usage = lambda index: _known(serving.usage([requests[index]], 1))
     requests += _submit(serving, engine, call, name, sequences, sinks)
 
     def closing() -> bytes:
         if not wants_usage:
             return b""
-        usage = serving.usage(requests, call.choices)
-        return event(
-            streamer.head | {"choices": [], "usage": {k: v for k, v in usage.items() if v is not None}}
-        )
+        usage = _known(serving.usage(requests, call.choices))
+        return event(streamer.head | {"choices": [], "usage": usage} | serving.shape.last)
 
     try:
         return await serve(http, streamer, closing, _headers(serving, http))
     finally:
         for request in requests:
             engine.abort(request.id)
+
+
+def _known(usage: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in usage.items() if value is not None}
 
 
 def _submit(  # noqa: PLR0913, PLR0917 - the parts it is made of
@@ -273,15 +292,16 @@ def _respond(  # noqa: PLR0913, PLR0917 - the parts it is made of
     whole = head | {
         "choices": choices,
         "service_tier": None,
-        "system_fingerprint": None,
+        "system_fingerprint": serving.shape.fingerprint,
         "usage": serving.usage(requests, call.choices),
     }
     if head["object"] == "chat.completion":
         whole |= {
             "prompt_logprobs": prompt_logprobs(requests[0].prompt, call.prompt_logprobs),
             "prompt_token_ids": requests[0].prompt if call.return_token_ids else None,
+            **serving.shape.chat,
         }
-    whole |= serving.extra(answers)  # noqa: S610 - not of Django
+    whole |= serving.extra(answers) | serving.shape.answer
     return web.Response(
         body=orjson.dumps(whole), content_type="application/json", headers=_headers(serving, http)
     )
@@ -338,7 +358,8 @@ async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
                         "finish_reason": None,
                     }
                 ],
-                "prompt_token_ids": None,
+                "prompt_token_ids": sequences[index][0] if call.return_token_ids else None,
+                **serving.shape.chat,
             }
         )
         for index in range(len(sequences))

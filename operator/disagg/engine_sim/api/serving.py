@@ -13,6 +13,7 @@ from aiohttp import web
 from disagg.engine_sim.api.answers import Answer
 from disagg.engine_sim.api.errors import ApiError, busy, internal_error, not_found
 from disagg.engine_sim.api.protocol import Common, check_tokens
+from disagg.engine_sim.api.shape import Shape
 from disagg.engine_sim.api.tools import script
 from disagg.engine_sim.clock import Clock
 from disagg.engine_sim.engine import Engine, QueueFullError
@@ -90,6 +91,7 @@ class Serving:
         stream_transfer: Whether the last event of a stream carries what the connector says.
         transfer_of: What a call says about peers.
         extra: What an answer says beside OpenAI's fields.
+        shape: Fields that depend on the release.
         admit: Last check of a call before it becomes requests; raises ApiError.
         load: Calls in flight.
     """
@@ -109,6 +111,7 @@ class Serving:
     stream_transfer: bool = True
     transfer_of: Callable[[Common], dict[str, Any] | None] = kv_params
     extra: Callable[[Sequence[Answer]], dict[str, Any]] = kv_answer
+    shape: Shape = field(default_factory=Shape)
     admit: Callable[[Common], None] = lambda _call: None
     load: int = 0
 
@@ -259,6 +262,7 @@ class Serving:
             "total_tokens": prompt + answer,
             "completion_tokens": answer,
             "prompt_tokens_details": details,
+            **self.shape.usage,
         }
 
 

@@ -17,6 +17,7 @@ from disagg.engine_sim.dialects.vllm.arguments import Arguments, parse
 from disagg.engine_sim.dialects.vllm.kv_transfer import KVTransfer, nixl_config
 from disagg.engine_sim.dialects.vllm.metrics import EngineMetrics, Registry
 from disagg.engine_sim.dialects.vllm.routes import routes
+from disagg.engine_sim.dialects.vllm.shape import shape_of
 from disagg.engine_sim.engine import Engine, Queue
 from disagg.engine_sim.faults import Faults
 from disagg.engine_sim.kv_events import EventPublisher
@@ -91,6 +92,7 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
         random_ids=args.release >= (0, 13),
         lenient=args.release >= (0, 32),
         stream_transfer=args.release >= (0, 33),
+        shape=shape_of(args),
         admit=_no_pulled_logprobs,
     )
     app = routes(serving, registry, args)
