@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from email.message import Message
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,7 +65,7 @@ def eventually(look: Callable[[], _Found], seconds: float = DEADLINE) -> _Found:
 class Reply:
     status: int
     body: Any
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Message = field(default_factory=Message)
 
     @property
     def text(self) -> str:
@@ -151,10 +152,8 @@ class Engine:
         with closing(self.connect()) as connection:
             response = self._send(connection, method, path, body, headers)
             data = response.read()
-            is_json = "json" in (response.getheader("Content-Type") or "")
-            return Reply(
-                response.status, json.loads(data) if is_json else data.decode(), dict(response.getheaders())
-            )
+            is_json = bool(data) and "json" in (response.getheader("Content-Type") or "")
+            return Reply(response.status, json.loads(data) if is_json else data.decode(), response.headers)
 
     def get(self, path: str) -> Reply:
         return self.request("GET", path)

@@ -77,11 +77,9 @@ def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
             status, size = found.status, found.content_length or 0
             return found
         except web.HTTPException as error:
-            status = error.status
-            if status in {404, 405}:
-                kind = "Not Found" if status == 404 else "Method Not Allowed"  # noqa: PLR2004 - an HTTP status
-                return ApiError(kind, status=status, kind=kind).response()
-            raise
+            found = _of_server(request, error)
+            status = found.status
+            return found
         except ConnectionError:
             # The client has gone: nobody hears an answer, and nothing is wrong.
             status = _CLIENT_GONE
@@ -100,6 +98,20 @@ def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
                 observe(path, request.method, status, loop.time() - start, request.content_length or 0, size)
 
     return around
+
+
+def _of_server(request: web.Request, error: web.HTTPException) -> web.Response:
+    """What the engines' HTTP server says by itself, which is not as their API says it: no such path, or not by this method."""
+    other = request.path.rstrip("/") if request.path.endswith("/") else request.path + "/"
+    known = {resource.canonical for resource in request.app.router.resources()}
+    if isinstance(error, web.HTTPNotFound) and other in known:
+        return web.Response(
+            status=307, headers={"Location": str(request.url.with_path(other).with_query(request.query))}
+        )
+    if isinstance(error, web.HTTPNotFound | web.HTTPMethodNotAllowed):
+        allowed = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        return web.json_response({"detail": error.reason}, status=error.status, headers=allowed)
+    return error
 
 
 def application(serving: Serving, observe: Observe | None = None) -> web.Application:

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.engine_sim.conformance.pairs import MODEL, VllmPair, block_size, blocks_in_use, vllm_pair
-from tests.engine_sim.processes import Engine, Engines, eventually
+from tests.engine_sim.processes import Engines, eventually
 
 DATA = Path(__file__).parent / "data"
 TEXTS = {role: (DATA / f"vllm-0.32.0-nixl-{role}.prom").read_text() for role in ("prefill", "decode")}

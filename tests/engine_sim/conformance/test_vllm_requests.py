@@ -155,7 +155,7 @@ def test_an_unknown_model_is_not_found(engine: Engine) -> None:
     for reply in (complete(engine, model="other"), chat(engine, model="other")):
         assert reply.status == 404
         assert reply.body["error"] == {
-            "message": "The model `other` does not exist.",
+            "message": f"The model `other` does not exist. Valid aliases: {MODEL}.",
             "type": "NotFoundError",
             "param": "model",
             "code": 404,
@@ -164,9 +164,43 @@ def test_an_unknown_model_is_not_found(engine: Engine) -> None:
 
 def test_what_is_no_json_is_refused(engine: Engine) -> None:
     assert engine.post(COMPLETIONS, b"{nonsense").status == 400
-    assert engine.post(COMPLETIONS, b"{}", {"Content-Type": "text/plain"}).status == 415
-    assert engine.get("/v1/nothing").status == 404
-    assert engine.get(COMPLETIONS).status == 405
+    reply = engine.post(COMPLETIONS, b"{}", {"Content-Type": "text/plain"})
+    assert (reply.status, reply.message) == (
+        400,
+        "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed",
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/nothing", 404),
+        ("GET", "/v1/models/" + MODEL, 404),
+        ("GET", COMPLETIONS, 405),
+        ("PUT", "/health", 405),
+        ("POST", "/v1/models", 405),
+        ("HEAD", "/health", 405),
+        ("HEAD", "/ping", 405),
+        ("PUT", "/ping", 405),
+    ],
+)
+def test_errors_of_the_server_are_no_errors_of_the_api(
+    engine: Engine, method: str, path: str, status: int
+) -> None:
+    reply = engine.request(method, path)
+    phrase = {404: "Not Found", 405: "Method Not Allowed"}[status]
+    assert (reply.status, reply.body) == (status, "" if method == "HEAD" else {"detail": phrase})
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "HEAD"])
+def test_metrics_are_told_to_every_method(engine: Engine, method: str) -> None:
+    assert engine.request(method, "/metrics").status == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_slash_too_many_is_a_redirection(engine: Engine, method: str) -> None:
+    reply = engine.request(method, "/health/?a=b")
+    assert (reply.status, reply.headers["location"]) == (307, f"http://127.0.0.1:{engine.port}/health?a=b")
 
 
 # A prefill leg that a router has left as it was.
@@ -261,10 +295,7 @@ def test_a_completion_has_the_fields_of_vllm(engine: Engine) -> None:
     version = engine.get("/version").body["version"]
     assert re.fullmatch(rf"vllm-{re.escape(version)}-[0-9a-f]{{8}}", body["system_fingerprint"])
     (choice,) = body["choices"]
-    assert (
-        choice.keys()
-        == CHOICE[version] | {"text", "token_ids", "prompt_logprobs", "prompt_token_ids"}
-    )
+    assert choice.keys() == CHOICE[version] | {"text", "token_ids", "prompt_logprobs", "prompt_token_ids"}
     assert choice["finish_reason"] == "length"
     logprobs = choice["logprobs"]
     assert "".join(logprobs["tokens"]) == choice["text"]

@@ -72,7 +72,8 @@ def completion_logprobs(
         "top_logprobs": [
             None
             if logprob is None
-            else {text: logprob} | {token_text(other): logprob - 1 - rank for rank, other in enumerate(others)}
+            else {text: logprob}
+            | {token_text(other): logprob - 1 - rank for rank, other in enumerate(others)}
             for text, (logprob, others) in zip(texts, found, strict=False)
         ],
     }

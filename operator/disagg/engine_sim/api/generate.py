@@ -170,9 +170,8 @@ async def body(http: web.Request) -> bytes:
     kind = http.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(
-            "Unsupported Media Type: Only 'application/json' is allowed",
-            status=415,
-            kind="Unsupported Media Type",
+            "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed",
+            kind="Bad Request",
         )
     return await http.read()
 
@@ -301,7 +300,7 @@ def _respond(  # noqa: PLR0913, PLR0917 - the parts it is made of
             "prompt_token_ids": requests[0].prompt if call.return_token_ids else None,
             **serving.shape.chat,
         }
-    whole |= serving.extra(answers) | serving.shape.answer
+    whole |= serving.extra(answers) | serving.shape.answer  # noqa: S610 - not of Django
     return web.Response(
         body=orjson.dumps(whole), content_type="application/json", headers=_headers(serving, http)
     )

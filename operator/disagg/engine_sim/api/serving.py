@@ -38,6 +38,7 @@ class Models:
         max_model_len: Longest context.
         loras: Adapters, with where they came from.
         lora_enabled: Whether there may be any.
+        tells_names: Whether a name that is none is answered with those that are.
     """
 
     names: Sequence[str]
@@ -45,6 +46,7 @@ class Models:
     max_model_len: int
     loras: dict[str, str] = field(default_factory=dict)
     lora_enabled: bool = False
+    tells_names: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
 
     def adapter(self, name: str | None) -> str | None:
@@ -57,7 +59,8 @@ class Models:
             return None
         if name in self.loras:
             return name
-        raise not_found(f"The model `{name}` does not exist.")
+        aliases = f" Valid aliases: {', '.join(self.names)}." if self.tells_names else ""
+        raise not_found(f"The model `{name}` does not exist.{aliases}")
 
 
 def kv_params(call: Common) -> dict[str, Any] | None:

@@ -80,7 +80,14 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
         engines.append(engine)
     serving = Serving(
         engines,
-        Models(args.served_model_name, args.model, longest, dict(args.loras), args.enable_lora),
+        Models(
+            args.served_model_name,
+            args.model,
+            longest,
+            dict(args.loras),
+            args.enable_lora,
+            tells_names=args.release >= (0, 32),
+        ),
         clock,
         faults,
         seed=args.seed,
