@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.engine_sim.conformance.pairs import (
     stepped_metric,
     vllm_pair,
 )
-from tests.engine_sim.processes import Engine, Engines, eventually, free_port
+from tests.engine_sim.processes import DEADLINE, Engine, Engines, eventually, free_port
 
 PROMPT = "the memory of a cluster is what a prompt leaves behind, block by block, " * 6
 
@@ -39,11 +40,9 @@ KEYS_0_32 = {
     "remote_num_tokens",
     "remote_blocks_expiry_time",
     "transfer_mode",
+    "remote_prefill_cached_tokens",
 }
-KEYS = {
-    "0.32.0": KEYS_0_32,
-    "0.33.0": KEYS_0_32 | {"remote_registration_generation", "remote_prefill_cached_tokens"},
-}
+KEYS = {"0.32.0": KEYS_0_32, "0.33.0": KEYS_0_32 | {"remote_registration_generation"}}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +66,7 @@ def test_prefill_answers_with_what_decode_needs(pair: VllmPair) -> None:
     assert (params["do_remote_prefill"], params["do_remote_decode"]) == (True, False)
     (blocks,) = params["remote_block_ids"]
     assert len(blocks) == -(-tokens // block_size(pair.prefill))
-    assert params["remote_engine_id"].endswith("_dp0")
+    assert str(uuid.UUID(params["remote_engine_id"])) == params["remote_engine_id"]
     assert params["remote_request_id"].startswith("cmpl-R-0-")
     assert (params["remote_host"], params["tp_size"], params["transfer_mode"]) == ("127.0.0.1", 1, "pull")
     assert params["remote_num_tokens"] == tokens
@@ -111,22 +110,77 @@ def test_the_first_token_of_decode_is_its_own(pair: VllmPair) -> None:
     assert decode(pair.decode, params, **fields).text == pair.single(PROMPT, **fields).text
 
 
-@pytest.mark.parametrize(
-    "missing", ["remote_engine_id", "remote_request_id", "remote_host", "remote_port", "remote_block_ids"]
-)
-def test_without_a_needed_key_decode_computes_the_prompt(pair: VllmPair, missing: str) -> None:
-    params = pair.leg(pair.body(PROMPT))
-    pulls = pair.decode.metric("vllm:nixl_xfer_time_seconds_count")
-    reply = decode(pair.decode, {**params, missing: None})
-    assert (reply.status, reply.text) == (200, pair.single(PROMPT).text)
-    assert pair.decode.metric("vllm:nixl_xfer_time_seconds_count") == pulls
+DEAD = {
+    "message": "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+    "type": "InternalServerError",
+    "param": None,
+    "code": 500,
+}
 
 
-def test_an_engine_that_is_sent_its_own_blocks_reads_them(pair: VllmPair) -> None:
+@pytest.mark.parametrize("missing", ["remote_engine_id", "remote_host", "remote_port"])
+def test_a_key_that_is_null_fails_the_request(pair: VllmPair, missing: str) -> None:
+    params = pair.leg(pair.body("null " + PROMPT))
+    # Of an engine that is not known yet, lest its address be of no interest.
+    unknown = {"remote_engine_id": f"unknown {missing}", missing: None}
+    assert decode(pair.decode, {**params, **unknown}, prompt="null " + PROMPT).status == 500
+    assert pair.decode.get("/health").status == 200
+
+
+def test_without_blocks_decode_dies(pair: VllmPair, engines: Engines) -> None:
+    engine = start_vllm(engines, "kv_consumer", LENGTH).ready()
+    params = pair.leg(pair.body("dies " + PROMPT))
+    del params["remote_block_ids"]
+    reply = decode(engine, params, prompt="dies " + PROMPT)
+    assert (reply.status, reply.body["error"]) == (500, DEAD)
+    engine.process.wait(DEADLINE)
+
+
+def test_without_another_key_a_request_hangs_and_decode_dies_when_its_client_leaves(
+    pair: VllmPair, engines: Engines
+) -> None:
+    engine = start_vllm(engines, "kv_consumer", LENGTH).ready()
+    params = pair.leg(pair.body("hangs " + PROMPT))
+    del params["remote_host"]
+    connection = engine.connect(3)
+    body = json.dumps({**pair.body("hangs " + PROMPT), "kv_transfer_params": params})
+    connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    with pytest.raises(TimeoutError):
+        connection.getresponse()
+    assert engine.get("/health").status == 200
+    connection.close()
+    engine.process.wait(DEADLINE)
+
+
+def test_a_refused_request_without_a_key_ends_decode(pair: VllmPair, engines: Engines) -> None:
+    engine = start_vllm(engines, "kv_consumer", LENGTH).ready()
+    params = pair.leg(pair.body("refused " + PROMPT))
+    del params["remote_port"]
+    assert decode(engine, params, max_tokens=2, min_tokens=3).status == 400
+    engine.process.wait(DEADLINE)
+
+
+@pytest.mark.stand_in_only("is of an older release")
+def test_before_0_22_nobody_tells_prefill_of_refused_requests(pair: VllmPair, engines: Engines) -> None:
+    flag = "--sim-engine-version=0.18.0"
+    old = VllmPair(
+        start_vllm(engines, "kv_both", flag).ready(),
+        start_vllm(engines, "kv_both", flag).ready(),
+        pair.alone,
+    )
+    params = old.leg(old.body(PROMPT))
+    assert decode(old.decode, params, max_tokens=2, min_tokens=3).status == 400
+    del params["remote_host"]
+    assert decode(old.decode, params, max_tokens=2, min_tokens=3).status == 400
+    assert blocks_in_use(old.prefill) > 0
+    assert old.decode.get("/health").status == 200
+
+
+def test_an_engine_that_is_sent_its_own_blocks_fails_the_request(pair: VllmPair) -> None:
     params = pair.leg(pair.body("own " + PROMPT))
-    reply = decode(pair.prefill, params, prompt="own " + PROMPT)
-    assert (reply.status, reply.text) == (200, pair.single("own " + PROMPT).text)
-    assert decode(pair.prefill, pair.leg(pair.body("one"), "x"), prompt="one").text == pair.single("one").text
+    reply = decode(pair.prefill, params, prompt="own " + PROMPT, cache_salt="not cached")
+    assert reply.status == 500
+    assert "Cannot register local engine" in pair.prefill.log.read_text()
 
 
 def test_an_engine_without_connector_ignores_the_field(pair: VllmPair) -> None:
@@ -298,7 +352,7 @@ def test_heartbeats_of_a_queued_request_keep_its_blocks(engines: Engines) -> Non
 
 
 def break_engine_id(params: dict[str, Any]) -> dict[str, Any]:
-    return {**params, "remote_engine_id": "5e8c4b06-0000-4000-8000-000000000000_dp0"}
+    return {**params, "remote_engine_id": "5e8c4b06-0000-4000-8000-000000000000"}
 
 
 def test_a_wrong_engine_id_fails_the_request(pair: VllmPair) -> None:
@@ -463,7 +517,8 @@ def test_a_stale_peer_breaks_one_pair_while_both_look_healthy(pair: VllmPair) ->
     [
         ("0.11.0", 7, False),
         ("0.18.0", 8, True),
-        ("0.32.0", 13, True),
+        ("0.28.0", 13, True),
+        ("0.32.0", 14, True),
     ],
 )
 def test_older_releases_say_less(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -215,6 +216,10 @@ async def _whole(
         for answer in answers:
             await answer.done.wait()
             failed([answer])
+    except asyncio.CancelledError:
+        # vLLM tells prefill so of every answer whose client has gone, also of one that decode has read the blocks for.
+        serving.refuse(call)
+        raise
     finally:
         # The client has gone, or one sequence has failed.
         for request in requests:

@@ -11,12 +11,12 @@ from typing import Any
 from aiohttp import web
 
 from disagg.engine_sim.api.answers import Answer
-from disagg.engine_sim.api.errors import ApiError, busy, internal_error, not_found
+from disagg.engine_sim.api.errors import ApiError, busy, dead, internal_error, not_found
 from disagg.engine_sim.api.protocol import Common, check_tokens
 from disagg.engine_sim.api.shape import Shape
 from disagg.engine_sim.api.tools import script
 from disagg.engine_sim.clock import Clock
-from disagg.engine_sim.engine import Engine, QueueFullError
+from disagg.engine_sim.engine import DEAD, Engine, QueueFullError
 from disagg.engine_sim.faults import Faults
 from disagg.engine_sim.request import Output, Request, Sampling
 
@@ -91,6 +91,7 @@ class Serving:
         random_ids: Whether the engine adds something of its own to request ids.
         lenient: Whether an answer that does not fit beside its prompt is made shorter, and a forced tool call that was cut
             is no error, as in newer releases.
+        tells_of_refusals: Whether prefill is told of requests that are refused.
         stream_transfer: Whether the last event of a stream carries what the connector says.
         transfer_of: What a call says about peers.
         extra: What an answer says beside OpenAI's fields.
@@ -111,6 +112,7 @@ class Serving:
     echo_ids: bool = False
     random_ids: bool = True
     lenient: bool = True
+    tells_of_refusals: bool = True
     stream_transfer: bool = True
     transfer_of: Callable[[Common], dict[str, Any] | None] = kv_params
     extra: Callable[[Sequence[Answer]], dict[str, Any]] = kv_answer
@@ -199,10 +201,8 @@ class Serving:
 
     def refuse(self, call: Common) -> None:
         """A call won't become a request: whoever keeps blocks for it must know."""
-        transfer = self.transfer_of(call)
-        connector = self.engines[0].connector
-        if transfer and connector is not None:
-            connector.rejected(transfer)
+        if self.tells_of_refusals:
+            self.engines[0].refused(self.transfer_of(call))
 
     def submit(
         self,
@@ -282,3 +282,5 @@ def failed(answers: Sequence[Answer]) -> None:
     """
     if any(answer.finish_reason == "error" for answer in answers):
         raise internal_error()
+    if any(answer.finish_reason == DEAD for answer in answers):
+        raise dead()
