@@ -9,7 +9,6 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -82,8 +81,8 @@ def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
             status, size = found.status, found.content_length or 0
             return found
         except web.HTTPException as error:
-            found = await _unrouted(request, error)
-            status, size = found.status, found.content_length or 0
+            found = _of_server(request, error)
+            status = found.status
             return found
         except ConnectionError:
             # The client has gone: nobody hears an answer, and nothing is wrong.
@@ -105,19 +104,18 @@ def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
     return around
 
 
-async def _unrouted(request: web.Request, error: web.HTTPException) -> web.Response:
-    """What FastAPI says where there is no such route, or not with this method."""
-    path = request.path
-    other = path.rstrip("/") if path.endswith("/") else path + "/"
-    if error.status == HTTPStatus.NOT_FOUND and other:
-        found = await request.app.router.resolve(request.clone(rel_url=request.rel_url.with_path(other)))
-        if found.http_exception is None or found.http_exception.status != HTTPStatus.NOT_FOUND:
-            location = f"{request.scheme}://{request.host}{other}"
-            return web.Response(status=HTTPStatus.TEMPORARY_REDIRECT, headers={"Location": location})
-    allow = error.headers.get("Allow")
-    return web.json_response(
-        {"detail": error.reason}, status=error.status, headers={"Allow": allow} if allow else None
-    )
+def _of_server(request: web.Request, error: web.HTTPException) -> web.Response:
+    """What the engines' HTTP server says by itself, which is not as their API says it: no such path, or not by this method."""
+    other = request.path.rstrip("/") if request.path.endswith("/") else request.path + "/"
+    known = {resource.canonical for resource in request.app.router.resources()}
+    if isinstance(error, web.HTTPNotFound) and other in known:
+        return web.Response(
+            status=307, headers={"Location": str(request.url.with_path(other).with_query(request.query))}
+        )
+    if isinstance(error, web.HTTPNotFound | web.HTTPMethodNotAllowed):
+        allowed = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        return web.json_response({"detail": error.reason}, status=error.status, headers=allowed)
+    return error
 
 
 def application(serving: Serving, observe: Observe | None = None) -> web.Application:

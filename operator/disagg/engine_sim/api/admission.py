@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from disagg.engine_sim.api.errors import ApiError, refused
+from disagg.engine_sim.api.parts import NamedTool
 from disagg.engine_sim.api.prompts import (
     Conversation,
     chat_prompt,
@@ -16,7 +17,6 @@ from disagg.engine_sim.api.prompts import (
 from disagg.engine_sim.api.protocol import ChatRequest, Common, CompletionRequest
 from disagg.engine_sim.api.sampling import check_model, check_values
 from disagg.engine_sim.api.serving import Serving
-from disagg.engine_sim.api.shapes import NamedTool
 from disagg.engine_sim.request import Sampling
 
 Sequences = Sequence[tuple[list[int], Sampling]]

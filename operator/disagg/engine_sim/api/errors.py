@@ -63,6 +63,15 @@ def internal_error(message: str = "Internal server error") -> ApiError:
     return ApiError(message, status=500, kind="InternalServerError")
 
 
+def dead() -> ApiError:
+    """What a request gets whose engine has died."""
+    return ApiError(
+        "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+        status=500,
+        kind="InternalServerError",
+    )
+
+
 def busy(message: str) -> ApiError:
     """What a request gets for which there is no room in the queue."""
     return ApiError(message, status=503, kind=HTTPStatus.SERVICE_UNAVAILABLE.phrase)

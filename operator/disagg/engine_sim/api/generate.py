@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,7 +13,8 @@ import orjson
 from aiohttp import web
 
 from disagg.engine_sim.api.admission import Sequences, chat_sequences, check_engine, completion_sequences
-from disagg.engine_sim.api.answers import Answer, chat_logprobs, completion_logprobs, prompt_logprobs
+from disagg.engine_sim.api.answers import Answer, chat_logprobs, prompt_logprobs
+from disagg.engine_sim.api.echo import said_of
 from disagg.engine_sim.api.errors import ApiError
 from disagg.engine_sim.api.protocol import ChatRequest, Common
 from disagg.engine_sim.api.reading import read_chat, read_completion
@@ -21,7 +23,6 @@ from disagg.engine_sim.api.streams import DONE, EventStream, Streamer, event, se
 from disagg.engine_sim.api.tools import delta_of, forced_tool, message_of
 from disagg.engine_sim.engine import Engine
 from disagg.engine_sim.request import Output, Request, Sampling
-from disagg.engine_sim.text import decode
 
 
 async def completions(serving: Serving, http: web.Request) -> web.StreamResponse:
@@ -43,19 +44,18 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
     if call.stream:
 
         def choice(index: int, output: Output) -> dict[str, Any] | None:
-            text = output.text
-            if echo and index not in echoed:
-                echoed.add(index)
-                text = decode(sequences[index][0]) + text
-            if not text and not output.tokens and output.finish_reason is None:
+            if not output.text and not output.tokens and output.finish_reason is None:
                 return None
+            prompt = None if index in begun else sequences[index][0]
+            begun.add(index)
+            text, logprobs = said_of(call, prompt or [], output.text, output.tokens, output.logprobs or [])
             return {
                 "index": index,
                 "text": text,
-                "logprobs": completion_logprobs(output.tokens, output.logprobs) if output.logprobs else None,
+                "logprobs": logprobs,
                 "finish_reason": output.finish_reason,
                 "stop_reason": output.stop_reason,
-                "prompt_token_ids": None,
+                "prompt_token_ids": prompt if echo or call.return_token_ids else None,
                 "token_ids": output.tokens if call.return_token_ids else None,
             }
 
@@ -65,25 +65,29 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
                 b',"logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}',
             )
 
-        echoed: set[int] = set()
+        begun: set[int] = set()
         fancy = echo or call.logprobs is not None or bool(call.return_token_ids)
         streamer = Streamer(len(sequences), head, choice, None if fancy else plain)
         if late is not None:
             return await _broken(serving, http, call, late)
         return await _stream(serving, http, engine, call, own, sequences, streamer)
     answers, requests = await _whole(serving, engine, call, own, sequences)
+    wanted_of_prompt = call.logprobs if echo and call.prompt_logprobs is None else call.prompt_logprobs
+    said = [
+        said_of(call, request.prompt, answer.text, answer.tokens, answer.logprobs)
+        for answer, request in zip(answers, requests, strict=True)
+    ]
     choices = [
         {
             "index": index,
-            "text": (decode(request.prompt) if echo else "") + answer.text,
-            "logprobs": None
-            if call.logprobs is None
-            else completion_logprobs(answer.tokens, answer.logprobs),
+            "text": said[index][0],
+            "logprobs": said[index][1],
             "finish_reason": answer.finish_reason,
             "stop_reason": answer.stop_reason,
             "token_ids": answer.tokens if call.return_token_ids else None,
-            "prompt_logprobs": prompt_logprobs(request.prompt, call.prompt_logprobs),
+            "prompt_logprobs": prompt_logprobs(request.prompt, wanted_of_prompt),
             "prompt_token_ids": request.prompt if call.return_token_ids else None,
+            **serving.shape.choice,
         }
         for index, (answer, request) in enumerate(zip(answers, requests, strict=True))
     ]
@@ -112,14 +116,22 @@ async def chat_completions(serving: Serving, http: web.Request) -> web.StreamRes
     choices = [
         {
             "index": index,
-            **message_of(answer, tool, lenient=serving.lenient),
+            **_message(serving, answer, tool),
             "logprobs": chat_logprobs(answer.tokens, answer.logprobs) if call.logprobs else None,
             "stop_reason": answer.stop_reason,
             "token_ids": answer.tokens if call.return_token_ids else None,
+            **serving.shape.choice,
         }
         for index, answer in enumerate(answers)
     ]
     return _respond(serving, http, head, choices, answers, requests, call)
+
+
+def _message(serving: Serving, answer: Answer, tool: str | None) -> dict[str, Any]:
+    found = message_of(answer, tool, lenient=serving.lenient)
+    if not found["message"]["tool_calls"] and not serving.shape.empty_tool_calls:
+        del found["message"]["tool_calls"]
+    return found
 
 
 async def body(http: web.Request) -> bytes:
@@ -201,6 +213,10 @@ async def _whole(
         for answer in answers:
             await answer.done.wait()
             failed([answer])
+    except asyncio.CancelledError:
+        # vLLM tells prefill so of every answer whose client has gone, also of one that decode has read the blocks for.
+        serving.refuse(call)
+        raise
     finally:
         # The client has gone, or one sequence has failed.
         for request in requests:
@@ -220,28 +236,34 @@ async def _stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
     options = call.stream_options
     wants_usage = serving.force_usage or (options is not None and options.include_usage)
     sinks = [streamer.sink(index) for index in range(len(sequences))]
-    if serving.stream_transfer:
-        streamer.last_extra = lambda output: (
-            {"kv_transfer_params": output.transfer} if output.transfer else {}
-        )
+    # Where usage follows, it is the last to say who has answered.
+    last = {} if wants_usage else serving.shape.last
+
+    def last_extra(output: Output) -> dict[str, Any]:
+        told = output.transfer is not None and serving.stream_transfer
+        return last | ({"kv_transfer_params": output.transfer} if told else {})
+
+    streamer.last_extra = last_extra
     requests: list[Request] = []
     if wants_usage and options is not None and options.continuous_usage_stats:
-        streamer.usage = lambda index: serving.usage([requests[index]], 1)
+        streamer.usage = lambda index: _known(serving.usage([requests[index]], 1))
     requests += _submit(serving, engine, call, name, sequences, sinks)
 
     def closing() -> bytes:
         if not wants_usage:
             return b""
-        usage = serving.usage(requests, call.choices)
-        return event(
-            streamer.head | {"choices": [], "usage": {k: v for k, v in usage.items() if v is not None}}
-        )
+        usage = _known(serving.usage(requests, call.choices))
+        return event(streamer.head | {"choices": [], "usage": usage} | serving.shape.last)
 
     try:
         return await serve(http, streamer, closing, _headers(serving, http))
     finally:
         for request in requests:
             engine.abort(request.id)
+
+
+def _known(usage: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in usage.items() if value is not None}
 
 
 def _submit(  # noqa: PLR0913, PLR0917 - the parts it is made of
@@ -271,15 +293,16 @@ def _respond(  # noqa: PLR0913, PLR0917 - the parts it is made of
     whole = head | {
         "choices": choices,
         "service_tier": None,
-        "system_fingerprint": None,
+        "system_fingerprint": serving.shape.fingerprint,
         "usage": serving.usage(requests, call.choices),
     }
     if head["object"] == "chat.completion":
         whole |= {
             "prompt_logprobs": prompt_logprobs(requests[0].prompt, call.prompt_logprobs),
             "prompt_token_ids": requests[0].prompt if call.return_token_ids else None,
+            **serving.shape.chat,
         }
-    whole |= serving.extra(answers)  # noqa: S610 - not of Django
+    whole |= {**serving.extra(answers), **serving.shape.answer}  # noqa: S610 - not of Django
     return web.Response(
         body=orjson.dumps(whole), content_type="application/json", headers=_headers(serving, http)
     )
@@ -336,7 +359,8 @@ async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
                         "finish_reason": None,
                     }
                 ],
-                "prompt_token_ids": None,
+                "prompt_token_ids": sequences[index][0] if call.return_token_ids else None,
+                **serving.shape.chat,
             }
         )
         for index in range(len(sequences))

@@ -11,11 +11,11 @@ from pydantic import BaseModel, TypeAdapter
 
 from disagg.engine_sim.api.errors import ApiError, not_found
 from disagg.engine_sim.api.generate import body
+from disagg.engine_sim.api.parts import Message, Tool
 from disagg.engine_sim.api.prompts import Conversation, chat_prompt
 from disagg.engine_sim.api.protocol import Natural
 from disagg.engine_sim.api.reading import read
 from disagg.engine_sim.api.serving import Serving
-from disagg.engine_sim.api.shapes import Message, Tool
 from disagg.engine_sim.text import decode, encode, token_text
 
 

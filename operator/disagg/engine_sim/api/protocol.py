@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from disagg.engine_sim.api.shapes import (
+from disagg.engine_sim.api.parts import (
     AnyFormat,
     Budget,
     Message,

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable
 
 from disagg.engine_sim.api.errors import ApiError, refused
+from disagg.engine_sim.api.parts import ResponseFormat, StructuredOutputsParams
 from disagg.engine_sim.api.protocol import Common
-from disagg.engine_sim.api.shapes import ResponseFormat, StructuredOutputsParams
 from disagg.engine_sim.text import VOCABULARY
 
 _MAX_SAMPLES = 16384

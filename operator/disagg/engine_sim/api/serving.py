@@ -11,11 +11,12 @@ from typing import Any
 from aiohttp import web
 
 from disagg.engine_sim.api.answers import Answer
-from disagg.engine_sim.api.errors import ApiError, busy, internal_error, not_found, refused
+from disagg.engine_sim.api.errors import ApiError, busy, dead, internal_error, not_found, refused
 from disagg.engine_sim.api.protocol import Common
+from disagg.engine_sim.api.shape import Shape
 from disagg.engine_sim.api.tools import script
 from disagg.engine_sim.clock import Clock
-from disagg.engine_sim.engine import Engine, QueueFullError
+from disagg.engine_sim.engine import DEAD, Engine, QueueFullError
 from disagg.engine_sim.faults import Faults
 from disagg.engine_sim.request import Output, Request, Sampling
 
@@ -37,7 +38,7 @@ class Models:
         max_model_len: Longest context.
         loras: Adapters, with where they came from.
         lora_enabled: Whether there may be any.
-        tells_names: Whether who asks for another is told these, as in newer releases.
+        tells_names: Whether a name that is none is answered with those that are.
     """
 
     names: Sequence[str]
@@ -45,7 +46,7 @@ class Models:
     max_model_len: int
     loras: dict[str, str] = field(default_factory=dict)
     lora_enabled: bool = False
-    tells_names: bool = True
+    tells_names: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
 
     def adapter(self, name: str | None) -> str | None:
@@ -58,8 +59,8 @@ class Models:
             return None
         if name in self.loras:
             return name
-        known = f" Valid aliases: {', '.join(self.names)}." if self.tells_names else ""
-        raise not_found(f"The model `{name}` does not exist.{known}")
+        aliases = f" Valid aliases: {', '.join(self.names)}." if self.tells_names else ""
+        raise not_found(f"The model `{name}` does not exist.{aliases}")
 
     def shown(self, name: str | None) -> str:
         """The name in an answer to a request that names `name`: other names of the base model are not said."""
@@ -95,9 +96,11 @@ class Serving:
         random_ids: Whether the engine adds something of its own to request ids.
         lenient: Whether an answer that does not fit beside its prompt is made shorter, and a forced tool call that was cut
             is no error, as in newer releases.
+        tells_of_refusals: Whether prefill is told of requests that are refused.
         stream_transfer: Whether the last event of a stream carries what the connector says.
         transfer_of: What a call says about peers.
         extra: What an answer says beside OpenAI's fields.
+        shape: Fields that depend on the release.
         admit: Last check of a call before it becomes requests; raises ApiError.
         load: Calls in flight.
     """
@@ -115,9 +118,11 @@ class Serving:
     echo_ids: bool = False
     random_ids: bool = True
     lenient: bool = True
+    tells_of_refusals: bool = True
     stream_transfer: bool = True
     transfer_of: Callable[[Common], dict[str, Any] | None] = kv_params
     extra: Callable[[Sequence[Answer]], dict[str, Any]] = kv_answer
+    shape: Shape = field(default_factory=Shape)
     admit: Callable[[Common], None] = lambda _call: None
     load: int = 0
 
@@ -186,10 +191,8 @@ class Serving:
 
     def refuse(self, call: Common) -> None:
         """A call won't become a request: whoever keeps blocks for it must know."""
-        transfer = self.transfer_of(call)
-        connector = self.engines[0].connector
-        if transfer and connector is not None:
-            connector.rejected(transfer)
+        if self.tells_of_refusals:
+            self.engines[0].refused(self.transfer_of(call))
 
     def submit(
         self,
@@ -252,6 +255,7 @@ class Serving:
             "total_tokens": prompt + answer,
             "completion_tokens": answer,
             "prompt_tokens_details": details,
+            **self.shape.usage,
         }
 
 
@@ -268,3 +272,5 @@ def failed(answers: Sequence[Answer]) -> None:
     """
     if any(answer.finish_reason == "error" for answer in answers):
         raise internal_error()
+    if any(answer.finish_reason == DEAD for answer in answers):
+        raise dead()

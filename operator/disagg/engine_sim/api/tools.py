@@ -11,8 +11,8 @@ import orjson
 
 from disagg.engine_sim.api.answers import Answer
 from disagg.engine_sim.api.errors import ApiError
+from disagg.engine_sim.api.parts import Function, NamedTool
 from disagg.engine_sim.api.protocol import ChatRequest, Common
-from disagg.engine_sim.api.shapes import Function, NamedTool
 from disagg.engine_sim.text import words
 
 

@@ -69,7 +69,7 @@ def routes(serving: Serving, registry: Registry, args: Arguments) -> web.Applica
     add("GET", "/health", health)
     add("GET", "/ping", health)
     add("POST", "/ping", health)
-    add("GET", "/metrics", metrics)
+    add("*", "/metrics", metrics)
     add("GET", "/load", load)
     add("GET", "/version", version)
     add("GET", "/v1/models", listed)
