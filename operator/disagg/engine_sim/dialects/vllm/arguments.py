@@ -13,9 +13,11 @@ from typing import Any, NoReturn
 
 from disagg.engine_sim.dialects import StartError
 from disagg.engine_sim.dialects.vllm import flags
+from disagg.engine_sim.dialects.vllm.help import HELP
 from disagg.engine_sim.dialects.vllm.kv_transfer import KVTransfer
 from disagg.engine_sim.dialects.vllm.values import expanded, reader_of
 from disagg.engine_sim.kv_events import EventsConfig
+from disagg.engine_sim.sim_flags import REST, described
 
 Release = tuple[int, int]
 
@@ -110,13 +112,13 @@ class _Parser(argparse.ArgumentParser):
 
 def parser(release: Release) -> argparse.ArgumentParser:
     """A parser that knows the flags of a release."""
-    found = _Parser("vllm serve", usage="vllm serve [model_tag] [options]", add_help=True)
-    found.add_argument("model_tag", nargs="?")
+    found = _Parser("vllm serve", usage="vllm serve [model_tag] [options]", epilog=REST)
+    found.add_argument("model_tag", nargs="?", help="model, such as org/model; any name does")
 
     def add(name: str, **how: Any) -> None:  # noqa: ANN401 - JSON, or whatever is given
         if release >= flags.SINCE.get(name, release):
             short = [flags.SHORT[name]] if name in flags.SHORT else []
-            found.add_argument(*short, f"--{name}", **how)
+            found.add_argument(*short, f"--{name}", help=described(HELP, name), **how)
 
     for name in flags.SWITCHES:
         add(name, action="store_true")
