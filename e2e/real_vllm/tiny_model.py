@@ -9,7 +9,7 @@ import json
 import random
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,8 @@ HEAD_SIZE: Final = 32
 _HEADS: Final = 4
 _HIDDEN: Final = _HEADS * HEAD_SIZE
 _MLP: Final = 256
+_RANK: Final = 8
+"""Of an adapter."""
 _SPREAD: Final = 0.2
 """Standard deviation of the weights."""
 _ATTENTION_SPREAD: Final = 0.1
@@ -45,7 +47,26 @@ def write(folder: Path) -> None:
         ("tokenizer_config.json", _tokenizer_config()),
     ):
         (folder / name).write_text(json.dumps(content, indent=1))
-    (folder / "model.safetensors").write_bytes(_weights())
+    (folder / "model.safetensors").write_bytes(_safetensors(_shapes()))
+
+
+def write_adapter(folder: Path) -> None:
+    """Write the files of a LoRA adapter of the model, which changes what it says.
+
+    Args:
+        folder: Where; it is made if it does not exist.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": _RANK,
+        "lora_alpha": _RANK,
+        "target_modules": ["q_proj"],
+        "bias": "none",
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=1))
+    (folder / "adapter_model.safetensors").write_bytes(_safetensors(_adapter_shapes()))
 
 
 def _config() -> dict[str, object]:
@@ -145,16 +166,23 @@ def _shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "lm_head.weight", (len(_VOCABULARY), _HIDDEN)
 
 
-def _weights() -> bytes:
-    """A safetensors file: length of the header, the header, the values."""
+def _adapter_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
+    for layer in range(LAYERS):
+        prefix = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
+        yield f"{prefix}.lora_A.weight", (_RANK, _HIDDEN)
+        yield f"{prefix}.lora_B.weight", (_HEADS * HEAD_SIZE, _RANK)
+
+
+def _safetensors(shapes: Iterable[tuple[str, tuple[int, ...]]]) -> bytes:
+    """A file of weights: length of the header, the header, the values."""
     draw = random.Random(0)  # noqa: S311 - the same each time is what is wanted
     header, values = dict[str, object](), array("f")
-    for name, shape in _shapes():
+    for name, shape in shapes:
         begin = len(values) * values.itemsize
         if len(shape) == 1:
             values.extend([1.0] * shape[0])
         else:
-            spread = _ATTENTION_SPREAD if "q_proj" in name or "k_proj" in name else _SPREAD
+            spread = _ATTENTION_SPREAD if "q_proj.weight" in name or "k_proj.weight" in name else _SPREAD
             values.extend(draw.gauss(0, spread) for _ in range(shape[0] * shape[1]))
         header[name] = {
             "dtype": "F32",

@@ -1,4 +1,4 @@
-"""Engine stand-ins as processes, and plain HTTP to them."""
+"""Engines as processes, stand-ins unless `real_vllm` starts them, and plain HTTP to them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from email.message import Message
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,7 +65,7 @@ def eventually(look: Callable[[], _Found], seconds: float = DEADLINE) -> _Found:
 class Reply:
     status: int
     body: Any
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Message = field(default_factory=Message)
 
     @property
     def text(self) -> str:
@@ -93,19 +94,54 @@ class Events:
         return "".join(choice.get("text", "") for chunk in self.chunks for choice in chunk.get("choices", []))
 
 
+@dataclass(frozen=True)
+class Program:
+    """What is started as an engine.
+
+    Attributes:
+        command: Its words before the arguments.
+        environment: All variables but those of one engine.
+        folder: Where it is started; None for where the tests are.
+        start_seconds: How long its start may take.
+        is_stand_in: Whether it is, and so has faults to be asked for.
+    """
+
+    command: list[str]
+    environment: Mapping[str, str]
+    folder: Path | None = None
+    start_seconds: float = DEADLINE
+    is_stand_in: bool = True
+
+
+STAND_IN = Program([sys.executable, "-m", "disagg.engine_sim"], os.environ)
+
+
 class Engine:
     """A process."""
 
-    def __init__(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, arguments: list[str], environment: Mapping[str, str], log: Path, program: Program = STAND_IN
+    ) -> None:
         self.port = free_port()
         self.log = log
+        self._program = program
+        # Whoever gives another port wants to see what becomes of it.
+        has_port = any(argument.startswith("--port") for argument in arguments)
+        own = [] if has_port else ["--port", str(self.port)]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "disagg.engine_sim", *arguments, "--port", str(self.port)],
+                [*program.command, *arguments, *own],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
+                cwd=program.folder,
+                env={**program.environment, **environment},
+                start_new_session=True,
             )
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether faults can be asked for."""
+        return self._program.is_stand_in
 
     def connect(self, seconds: float = 60) -> HTTPConnection:
         return HTTPConnection("127.0.0.1", self.port, timeout=seconds)
@@ -116,10 +152,8 @@ class Engine:
         with closing(self.connect()) as connection:
             response = self._send(connection, method, path, body, headers)
             data = response.read()
-            is_json = "json" in (response.getheader("Content-Type") or "")
-            return Reply(
-                response.status, json.loads(data) if is_json else data.decode(), dict(response.getheaders())
-            )
+            is_json = bool(data) and "json" in (response.getheader("Content-Type") or "")
+            return Reply(response.status, json.loads(data) if is_json else data.decode(), response.headers)
 
     def get(self, path: str) -> Reply:
         return self.request("GET", path)
@@ -150,7 +184,7 @@ class Engine:
                 raise AssertionError(f"exit status {self.process.returncode}: {self.log.read_text()}")
             return self.get("/health").status == 200
 
-        eventually(look)
+        eventually(look, self._program.start_seconds)
         return self
 
     def state(self) -> dict[str, Any]:
@@ -172,10 +206,19 @@ class Engine:
         assert found, name
         return sum(found)
 
+    def label(self, name: str, label: str) -> str:
+        """A label of a metric's sample, as that tells what it is about."""
+        return next(
+            sample.labels[label]
+            for family in text_string_to_metric_families(self.get("/metrics").body)
+            for sample in family.samples
+            if sample.name == name
+        )
+
     def stop(self) -> int:
-        """Kill it."""
-        if self.process.poll() is None:
-            self.process.kill()
+        """Kill it, and what it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         return self.process.wait(10)
 
     def terminate(self) -> None:
@@ -198,14 +241,20 @@ _Kept = TypeVar("_Kept", bound=Engine)
 class Engines:
     """Starts engines, and ends them all."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, program: Program = STAND_IN) -> None:
         self._folder = folder
+        self._program = program
         self._all: list[Engine] = []
 
     def start(self, *arguments: str, **environment: str) -> Engine:
         """Start one; not yet ready."""
-        engine = Engine(list(arguments), environment, self._folder / f"{len(self._all)}.log")
-        return self.keep(engine)
+        log = self._folder / f"{len(self._all)}.log"
+        return self.keep(Engine(list(arguments), environment, log, self._program))
+
+    def refused(self, *arguments: str, **environment: str) -> tuple[int, str]:
+        """How one ends that does not start: its status, and what it has said."""
+        engine = self.start(*arguments, **environment)
+        return engine.process.wait(self._program.start_seconds), engine.log.read_text()
 
     def keep(self, engine: _Kept) -> _Kept:
         """End an engine with the others."""
@@ -220,12 +269,3 @@ class Engines:
     def stop(self) -> None:
         for engine in self._all:
             engine.stop()
-
-
-@contextmanager
-def engines_in(folder: Path) -> Iterator[Engines]:
-    engines = Engines(folder)
-    try:
-        yield engines
-    finally:
-        engines.stop()

@@ -17,12 +17,19 @@ from disagg.engine_sim.faults import Faults
 from disagg.engine_sim.kv_events import EventPublisher
 from disagg.engine_sim.request import Output, Request
 from disagg.engine_sim.scheduler import Pull, Scheduler, Step
-from disagg.engine_sim.transfer.connector import Connector, TransferError, TransferObserver
+from disagg.engine_sim.transfer.connector import Connector, FatalError, TransferError, TransferObserver
 
 _log = logging.getLogger("engine_sim")
 
 _SLACK = 0.05
 """Seconds that a step may be late before its time counts from now: a busy machine must not be caught up with at once."""
+
+
+_LAST_WORDS = 0.2
+"""Seconds that a dead engine's process has to tell its requests."""
+
+DEAD = "dead"
+"""How requests finish whose engine has died."""
 
 
 class QueueFullError(Exception):
@@ -103,6 +110,7 @@ class Engine:
         self._idle.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._due = 0.0
+        self._is_dead = False
         scheduler.on_admit = observer.admitted
         scheduler.on_finish = self._finished
         if events is not None:
@@ -148,10 +156,12 @@ class Engine:
     def submit(self, request: Request) -> None:
         """Take a request. Its sink hears of everything that becomes of it."""
         if self.draining:
-            if self.connector is not None and request.transfer:
-                self.connector.rejected(request.transfer)
+            self.refused(request.transfer)
             request.finish_reason = "abort"
             request.sink(Output("", [], finish_reason="abort"))
+            return
+        if self._is_dead:
+            request.sink(Output("", [], finish_reason=DEAD))
             return
         if self.connector is not None:
             self.connector.arrived(request)
@@ -162,6 +172,15 @@ class Engine:
         self.scheduler.add(request)
         self._idle.clear()
         self._work.set()
+
+    def refused(self, transfer: dict[str, Any] | None) -> None:
+        """A request with this transfer does not become one of the engine: whoever keeps blocks for it must know."""
+        if self.connector is None or not transfer:
+            return
+        try:
+            self.connector.rejected(transfer)
+        except FatalError as error:
+            self._die(error)
 
     def abort(self, request_id: str) -> None:
         """End a request whose sender has gone."""
@@ -252,8 +271,10 @@ class Engine:
         try:
             content = await connector.fetch(pull)
         except TransferError:
+            # Whoever has left meanwhile has been counted.
+            waits = pull.request.finish_reason is None
             self.scheduler.kv_failed(pull, self.clock.now(), recompute=connector.recomputes)
-            if pull.request.finish_reason is not None:
+            if waits and pull.request.finish_reason is not None:
                 self._over(pull.request)
         else:
             self.scheduler.kv_arrived(pull, content)
@@ -267,5 +288,14 @@ class Engine:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.critical("EngineCore encountered a fatal error.", exc_info=error)
-            self._faults.die()
+            self._die(error)
+
+    def _die(self, error: BaseException) -> None:
+        """Tell all requests, and end the process."""
+        _log.critical("EngineCore encountered a fatal error.", exc_info=error)
+        if self._is_dead:
+            return
+        self._is_dead = True
+        for request_id in list(self.scheduler.requests):
+            self.scheduler.abort(request_id, self.clock.now(), DEAD)
+        asyncio.get_running_loop().call_later(_LAST_WORDS, self._faults.die)

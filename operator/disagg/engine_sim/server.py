@@ -17,12 +17,16 @@ from disagg.engine_sim.api import admin
 from disagg.engine_sim.api.errors import ApiError, internal_error
 from disagg.engine_sim.api.serving import Serving
 from disagg.engine_sim.clock import Clock
+from disagg.engine_sim.connections import Runner
 
 _log = logging.getLogger("engine_sim")
 
 Observe = Callable[[str, str, int, float, int, int], None]
 
 _CLIENT_GONE = 499
+_MAX_HEADER = 1 << 20
+"""Bytes of a header."""
+
 _GRACE = 5.0
 """Seconds that connections have after the engine has ended, as vLLM gives them."""
 
@@ -77,11 +81,9 @@ def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
             status, size = found.status, found.content_length or 0
             return found
         except web.HTTPException as error:
-            status = error.status
-            if status in {404, 405}:
-                kind = "Not Found" if status == 404 else "Method Not Allowed"  # noqa: PLR2004 - an HTTP status
-                return ApiError(kind, status=status, kind=kind).response()
-            raise
+            found = _of_server(request, error)
+            status = found.status
+            return found
         except ConnectionError:
             # The client has gone: nobody hears an answer, and nothing is wrong.
             status = _CLIENT_GONE
@@ -102,6 +104,20 @@ def errors_and_load(serving: Serving, observe: Observe | None) -> Middleware:
     return around
 
 
+def _of_server(request: web.Request, error: web.HTTPException) -> web.Response:
+    """What the engines' HTTP server says by itself, which is not as their API says it: no such path, or not by this method."""
+    other = request.path.rstrip("/") if request.path.endswith("/") else request.path + "/"
+    known = {resource.canonical for resource in request.app.router.resources()}
+    if isinstance(error, web.HTTPNotFound) and other in known:
+        return web.Response(
+            status=307, headers={"Location": str(request.url.with_path(other).with_query(request.query))}
+        )
+    if isinstance(error, web.HTTPNotFound | web.HTTPMethodNotAllowed):
+        allowed = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        return web.json_response({"detail": error.reason}, status=error.status, headers=allowed)
+    return error
+
+
 def application(serving: Serving, observe: Observe | None = None) -> web.Application:
     """An application without routes but those of the faults."""
     app = web.Application(middlewares=[errors_and_load(serving, observe)], client_max_size=1 << 30)
@@ -120,8 +136,12 @@ async def run(serving: Serving, app: web.Application, settings: ProcessSettings)
     serving.faults.die = lambda: os._exit(1)
     for engine in serving.engines:
         await engine.start()
-    runner = web.AppRunner(
+    runner = Runner(
         app,
+        # What a client has packed stays packed, and headers may be long: as the real server has it.
+        auto_decompress=False,
+        max_line_size=_MAX_HEADER,
+        max_field_size=_MAX_HEADER,
         keepalive_timeout=settings.keep_alive,
         handler_cancellation=True,
         access_log=None,

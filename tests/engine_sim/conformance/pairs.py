@@ -6,16 +6,20 @@ Tests of this folder that take `pair` hold for every dialect in `PAIRS`; a new d
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tests.engine_sim.conformance.sglang_pair import sglang_pair
 from tests.engine_sim.conformance.trtllm import trtllm_pair
 from tests.engine_sim.processes import Engine, Engines, Events, Reply, free_port
+from tests.engine_sim.real_vllm import IS_WANTED
 
 SCALE = ("--sim-time-scale", "10")
 MODEL = "org/model"
+LENGTH = "--max-model-len=4096"
+"""Buckets of histograms depend on it; this is what the recorded metrics are of."""
 
 
 class Pair(Protocol):
@@ -42,7 +46,9 @@ def nixl(role: str, **more: Any) -> str:
 
 def start_vllm(engines: Engines, role: str, *arguments: str, port: int | None = None, **more: Any) -> Engine:
     """A vLLM with a NIXL connector; `more` goes into its config. Its leases outlast any test, unless that says so."""
-    config = {"kv_connector_extra_config": {"kv_lease_duration": 9000}, **more}
+    # A real one is busy as long as it has leases, and its time is not scaled.
+    lease = 120 if IS_WANTED else 9000
+    config = {"kv_connector_extra_config": {"kv_lease_duration": lease}, **more}
     return engines.start(
         "serve",
         MODEL,
@@ -81,7 +87,7 @@ class VllmPair:
         return found
 
     def body(self, prompt: Any, **fields: Any) -> dict[str, Any]:
-        return {"model": MODEL, "prompt": prompt, "max_tokens": 20, **fields}
+        return {"model": MODEL, "prompt": prompt, "max_tokens": 20, "temperature": 0, **fields}
 
     def complete(self, prompt: Any, **fields: Any) -> Reply:
         body = self.body(prompt, **fields)
@@ -99,17 +105,46 @@ class VllmPair:
 
 def vllm_pair(engines: Engines) -> VllmPair:
     pair = VllmPair(
-        start_vllm(engines, "kv_producer"),
-        start_vllm(engines, "kv_consumer"),
-        engines.start("serve", MODEL, *SCALE),
+        start_vllm(engines, "kv_producer", LENGTH),
+        start_vllm(engines, "kv_consumer", LENGTH),
+        engines.start("serve", MODEL, *SCALE, LENGTH),
     )
     for engine in (pair.prefill, pair.decode, pair.alone):
         engine.ready()
     return pair
 
 
-PAIRS: dict[str, Callable[[Engines], Pair]] = {
-    "vllm": vllm_pair,
-    "sglang": sglang_pair,
-    "trtllm": trtllm_pair,
-}
+PAIRS: dict[str, Callable[[Engines], Pair]] = {"vllm": vllm_pair}
+if not IS_WANTED:
+    PAIRS |= {"sglang": sglang_pair, "trtllm": trtllm_pair}
+
+
+def block_size(engine: Engine) -> int:
+    """Tokens of a block."""
+    return int(engine.label("vllm:cache_config_info", "block_size"))
+
+
+@contextmanager
+def slow(engine: Engine, factor: float = 50.0) -> Iterator[None]:
+    """Let an engine take its time, as real ones do by themselves."""
+    if not engine.is_stand_in:
+        yield
+        return
+    engine.fault(slow=factor)
+    try:
+        yield
+    finally:
+        engine.fault(slow=1.0)
+
+
+def stepped_metric(engine: Engine, name: str) -> float:
+    """A metric of which an engine tells what was true in its last step: one is made before."""
+    step = engine.post("/v1/completions", {"model": MODEL, "prompt": "a step", "max_tokens": 2})
+    assert step.status == 200, step.body
+    return engine.metric(name)
+
+
+def blocks_in_use(engine: Engine) -> int:
+    """Blocks that hold something which is still wanted."""
+    usage = stepped_metric(engine, "vllm:kv_cache_usage_perc")
+    return round(usage * (int(engine.label("vllm:cache_config_info", "num_gpu_blocks")) - 1))

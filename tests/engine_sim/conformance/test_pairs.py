@@ -13,8 +13,8 @@ WORDS = "the cache of a network is a place for all the blocks that a request may
 PROMPTS = {
     "one token": "the",
     "less than a block": "tell me more",
-    "one block": [1000] * 16,
-    "one block and a token": [1000] * 17,
+    "one block": [70] * 16,
+    "one block and a token": [70] * 17,
     "many blocks": WORDS * 20,
     "no words": "Größe … 見る %$ {}[] \n\n\t 12345",
 }
@@ -52,9 +52,9 @@ def test_seeds_and_temperature_decide(pair: Pair) -> None:
     texts = {
         name: pair.complete(WORDS, ignore_eos=True, **fields).text
         for name, fields in {
-            "default": {},
-            "seed": {"seed": 7},
-            "same seed": {"seed": 7},
+            "default": {"temperature": 1},
+            "seed": {"temperature": 1, "seed": 7},
+            "same seed": {"temperature": 1, "seed": 7},
             "greedy": {"temperature": 0},
             "greedy with seed": {"temperature": 0, "seed": 7},
         }.items()
@@ -63,6 +63,7 @@ def test_seeds_and_temperature_decide(pair: Pair) -> None:
     assert texts["greedy"] == texts["greedy with seed"] != texts["seed"]
 
 
+@pytest.mark.stand_in_only("looks inside; of vLLM, metrics tell the same in test_vllm_transfer")
 def test_prefill_frees_what_decode_has_read(pair: Pair) -> None:
     before = pair.prefill.state()["free_blocks"]
     pair.complete("something new " + WORDS * 30)

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
-from tests.engine_sim.conformance.pairs import MODEL, SCALE, VllmPair, nixl, start_vllm
-from tests.engine_sim.processes import DEADLINE, Engine, Engines, eventually, free_port, read_events
+from tests.engine_sim.conformance.pairs import LENGTH, MODEL, SCALE, VllmPair, nixl, start_vllm, vllm_pair
+from tests.engine_sim.processes import DEADLINE, Engine, Engines, Reply, eventually, free_port, read_events
 
-LONG = {"model": MODEL, "prompt": "hi", "max_tokens": 500, "ignore_eos": True}
+LONG = {"model": MODEL, "prompt": "hi", "max_tokens": 3000, "ignore_eos": True}
 
 
-def exit_of(*arguments: str, **environment: str) -> tuple[int, str]:
+def exit_of(engines: Engines, *arguments: str, **environment: str) -> tuple[int, str]:
     """How a process ends that should not start."""
-    done = subprocess.run(
-        [sys.executable, "-m", "disagg.engine_sim", "serve", MODEL, "--port=0", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-        env={**os.environ, "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()), **environment},
-    )
-    return done.returncode, done.stderr
+    variables = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()), **environment}
+    return engines.refused("serve", MODEL, *arguments, **variables)
 
 
 @pytest.mark.parametrize(
@@ -43,16 +34,6 @@ def exit_of(*arguments: str, **environment: str) -> tuple[int, str]:
         (('--kv-transfer-config={"kv_connector":"NixlConnector"}',), 2, "Please specify kv_role"),
         ((nixl("kv_both", kv_rank=0),), 2, "kv_rank: Unexpected keyword argument"),
         ((nixl("kv_both", kv_load_failure_policy="retry"),), 2, "kv_load_failure_policy"),
-        (
-            (nixl("kv_both", kv_load_failure_policy="fail"), "--sim-engine-version=0.11.0"),
-            2,
-            "kv_load_failure_policy: Unexpected keyword argument",
-        ),
-        (
-            ("--shutdown-timeout=5", "--sim-engine-version=0.11.0"),
-            2,
-            "unrecognized arguments: --shutdown-timeout",
-        ),
         (('--kv-events-config={"port":1}',), 2, "KVEventsConfig"),
         ((nixl("kv_both", kv_connector="NoConnector"),), 1, "Unsupported connector type: NoConnector"),
         ((nixl("kv_both", kv_connector="P2pNcclConnector"),), 1, "Unsupported connector type"),
@@ -68,22 +49,39 @@ def exit_of(*arguments: str, **environment: str) -> tuple[int, str]:
     ],
 )
 def test_a_command_line_that_the_real_one_refuses(
-    arguments: tuple[str, ...], status: int, message: str
+    engines: Engines, arguments: tuple[str, ...], status: int, message: str
 ) -> None:
-    found, said = exit_of(*arguments)
+    found, said = exit_of(engines, *arguments)
     assert (found, message in said) == (status, True), said
 
 
-def test_a_service_called_vllm_breaks_the_start() -> None:
-    status, said = exit_of(VLLM_PORT="tcp://10.0.0.1:8000")
+@pytest.mark.stand_in_only("is of an older release")
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        (
+            nixl("kv_both", kv_load_failure_policy="fail"),
+            "kv_load_failure_policy: Unexpected keyword argument",
+        ),
+        ("--shutdown-timeout=5", "unrecognized arguments: --shutdown-timeout"),
+    ],
+)
+def test_a_command_line_that_an_older_one_refuses(engines: Engines, argument: str, message: str) -> None:
+    status, said = exit_of(engines, argument, "--sim-engine-version=0.11.0")
+    assert (status, message in said) == (2, True), said
+
+
+def test_a_service_called_vllm_breaks_the_start(engines: Engines) -> None:
+    status, said = exit_of(engines, VLLM_PORT="tcp://10.0.0.1:8000")
     assert (status, "appears to be a URI" in said) == (1, True)
 
 
-def test_a_side_channel_that_is_taken_breaks_the_start() -> None:
+def test_a_side_channel_that_is_taken_breaks_the_start(engines: Engines) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         status, said = exit_of(
+            engines,
             nixl("kv_both"),
             VLLM_NIXL_SIDE_CHANNEL_HOST="127.0.0.1",
             VLLM_NIXL_SIDE_CHANNEL_PORT=str(taken.getsockname()[1]),
@@ -91,6 +89,7 @@ def test_a_side_channel_that_is_taken_breaks_the_start() -> None:
     assert (status, "in use" in said) == (1, True), said
 
 
+@pytest.mark.stand_in_only("tests/real_vllm starts what is rendered")
 def test_all_flags_that_the_operator_renders_are_taken(engines: Engines) -> None:
     engine = engines.start(
         MODEL,
@@ -122,6 +121,7 @@ def test_without_a_host_the_side_channel_is_advertised_as_localhost(engines: Eng
 # Start.
 
 
+@pytest.mark.stand_in_only("sets how long loading takes")
 def test_the_port_is_closed_while_the_model_loads(engines: Engines) -> None:
     engine = engines.start("serve", MODEL, "--sim-load-seconds=1.5")
     refused = 0
@@ -139,6 +139,7 @@ def test_the_port_is_closed_while_the_model_loads(engines: Engines) -> None:
     assert engine.get("/health").status == 200
 
 
+@pytest.mark.stand_in_only("asks for a fault")
 def test_a_start_that_freezes_ends_by_sigterm(engines: Engines) -> None:
     engine = engines.start("serve", MODEL, "--sim-freeze-at-start")
     eventually(lambda: "Starting to load model" in engine.log.read_text())
@@ -151,17 +152,20 @@ def test_a_start_that_freezes_ends_by_sigterm(engines: Engines) -> None:
 # End.
 
 
-def in_flight(pool: ThreadPoolExecutor, engine: Engine, body: dict[str, Any]) -> Any:
-    engine.fault(slow=20.0)
-    future = pool.submit(engine.post, "/v1/completions", body)
-    eventually(lambda: engine.state()["running"] == 1)
-    return future
+@contextmanager
+def in_flight(engine: Engine, body: dict[str, Any]) -> Iterator[Future[Reply]]:
+    """A request that takes long, and runs."""
+    with ThreadPoolExecutor(1) as pool:
+        if engine.is_stand_in:
+            engine.fault(slow=20.0)
+        future = pool.submit(engine.post, "/v1/completions", body)
+        eventually(lambda: engine.metric("vllm:num_requests_running") == 1)
+        yield future
 
 
 def test_without_a_shutdown_timeout_requests_in_flight_are_aborted(engines: Engines) -> None:
     engine = engines.start("serve", MODEL, *SCALE).ready()
-    with ThreadPoolExecutor(1) as pool:
-        future = in_flight(pool, engine, LONG)
+    with in_flight(engine, LONG) as future:
         engine.terminate()
         reply = future.result(DEADLINE)
     assert (reply.status, reply.finish_reason) == (200, "abort")
@@ -170,39 +174,40 @@ def test_without_a_shutdown_timeout_requests_in_flight_are_aborted(engines: Engi
 
 def test_draining_ends_requests_in_flight_and_aborts_new_ones(engines: Engines) -> None:
     engine = engines.start("serve", MODEL, *SCALE, "--shutdown-timeout=60").ready()
-    with ThreadPoolExecutor(1) as pool:
-        future = in_flight(pool, engine, LONG)
+    with in_flight(engine, LONG) as future:
         engine.terminate()
-        eventually(lambda: engine.state()["draining"])
+        eventually(lambda: "[shutdown]" in engine.log.read_text())
         assert engine.get("/health").status == 200
         new = engine.post("/v1/completions", LONG)
         assert (new.status, new.finish_reason, new.text) == (200, "abort", "")
         events = engine.stream("/v1/completions", LONG)
         assert [chunk["choices"][0]["finish_reason"] for chunk in events.chunks] == ["abort"]
         assert not future.done()
-        engine.fault(slow=1.0)
-        assert future.result(DEADLINE).body["usage"]["completion_tokens"] == 500
+        if engine.is_stand_in:
+            engine.fault(slow=1.0)
+        assert future.result(DEADLINE).body["usage"]["completion_tokens"] == 3000
     assert engine.process.wait(DEADLINE) == 0
 
 
 def test_a_drain_is_cut_at_its_timeout(engines: Engines) -> None:
     engine = engines.start("serve", MODEL, *SCALE, "--shutdown-timeout=1").ready()
-    with ThreadPoolExecutor(1) as pool:
-        future = in_flight(pool, engine, LONG)
+    with in_flight(engine, LONG) as future:
         engine.terminate()
         assert future.result(DEADLINE).finish_reason == "abort"
     assert engine.process.wait(DEADLINE) == 0
 
 
-def test_a_drain_of_prefill_waits_for_blocks_that_nobody_has_read(engines: Engines) -> None:
-    prefill = start_vllm(engines, "kv_producer", "--shutdown-timeout=60").ready()
-    decode = start_vllm(engines, "kv_consumer").ready()
-    pair = VllmPair(prefill, decode, engines.start("serve", MODEL, *SCALE).ready())
+def test_a_drain_of_prefill_waits_for_blocks_that_nobody_has_read(
+    engines: Engines, shared_engines: Engines
+) -> None:
+    prefill = start_vllm(engines, "kv_producer", LENGTH, "--shutdown-timeout=60").ready()
+    others = vllm_pair(shared_engines)
+    pair = VllmPair(prefill, others.decode, others.alone)
     params = pair.leg(pair.body("drained"))
     prefill.terminate()
-    eventually(lambda: prefill.state()["draining"])
+    eventually(lambda: "[shutdown]" in prefill.log.read_text())
     assert prefill.process.poll() is None
-    reply = decode.post("/v1/completions", {**pair.body("drained"), "kv_transfer_params": params})
+    reply = pair.decode.post("/v1/completions", {**pair.body("drained"), "kv_transfer_params": params})
     assert (reply.status, reply.text) == (200, pair.single("drained").text)
     assert prefill.process.wait(DEADLINE) == 0
 
@@ -226,6 +231,7 @@ def test_idle_connections_are_closed(engines: Engines, seconds: str | None, open
     assert closed is not open_after
 
 
+@pytest.mark.stand_in_only("asks for a fault that keeps requests in the queue")
 def test_the_queue_has_no_end_unless_one_is_set(engines: Engines) -> None:
     engine = engines.start("serve", MODEL, *SCALE, "--max-num-queued-reqs=2", "--max-num-seqs=1").ready()
     engine.fault(hang=True)
@@ -239,6 +245,7 @@ def test_the_queue_has_no_end_unless_one_is_set(engines: Engines) -> None:
         assert [future.result().status for future in futures] == [200, 200]
 
 
+@pytest.mark.stand_in_only("asks for a fault")
 def test_an_engine_that_dies_cuts_its_streams(engines: Engines) -> None:
     engine = engines.start("serve", MODEL, *SCALE).ready()
     engine.fault(die_after_tokens=5)

@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from tests.engine_sim.conformance.pairs import MODEL, SCALE, start_vllm
+from tests.engine_sim.conformance.pairs import MODEL, SCALE, block_size, slow, start_vllm
 from tests.engine_sim.processes import Engine, Engines, Reply, eventually
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+ANSWER = {
+    "id",
+    "object",
+    "created",
+    "model",
+    "choices",
+    "service_tier",
+    "system_fingerprint",
+    "usage",
+    "ec_transfer_params",
+    "metrics",
+}
+USAGE = {
+    "prompt_tokens",
+    "total_tokens",
+    "completion_tokens",
+    "prompt_tokens_details",
+    "completion_tokens_details",
+}
+CHOICE_0_18 = {"index", "logprobs", "finish_reason", "stop_reason"}
+CHOICE_0_32 = CHOICE_0_18 | {"routed_experts"}
+CHOICE = {"0.32.0": CHOICE_0_32, "0.33.0": CHOICE_0_32 | {"weight_versions"}}
 TOOL = {
     "type": "function",
     "function": {
@@ -28,19 +51,28 @@ def engine(shared_engines: Engines) -> Engine:
         "--max-model-len=512",
         "--enable-lora",
         "--lora-modules",
-        "poet=/adapters/poet",
+        "poet=adapters/poet",
         "--max-loras=2",
     ).ready()
 
 
+@pytest.fixture(scope="module")
+def caller(shared_engines: Engines) -> Engine:
+    """One that may be made to call tools."""
+    flags = ("--max-model-len=512", "--enable-auto-tool-choice", "--tool-call-parser=hermes")
+    return start_vllm(shared_engines, "kv_producer", *flags).ready()
+
+
 def complete(engine: Engine, **fields: Any) -> Reply:
     return engine.post(
-        COMPLETIONS, {"model": MODEL, "prompt": "tell me of the cache", "max_tokens": 8, **fields}
+        COMPLETIONS,
+        {"model": MODEL, "prompt": "tell me of the cache", "max_tokens": 8, "temperature": 0, **fields},
     )
 
 
 def chat(engine: Engine, **fields: Any) -> Reply:
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "tell me"}], "max_tokens": 8, **fields}
+    messages = [{"role": "user", "content": "tell me"}]
+    body = {"model": MODEL, "messages": messages, "max_tokens": 8, "temperature": 0, **fields}
     return engine.post(CHAT, {key: value for key, value in body.items() if value is not ...})
 
 
@@ -68,18 +100,17 @@ def chat(engine: Engine, **fields: Any) -> Reply:
         ({"prompt": [10**7]}, "out of vocabulary"),
         ({"logprobs": 21}, "Requested sample logprobs of 21, which is greater than max allowed: 20"),
         ({"prompt_logprobs": 21}, "Requested prompt logprobs of 21, which is greater than max allowed: 20"),
-        ({"n": 16385}, "n must be at most 16384, got 16385."),
-        ({"prompt": {"text": "no"}}, "Expected `str | array | null`, got `object`"),
-        ({"prompt": ["text", 5]}, "prompt must be text, tokens, or a list of either"),
-        ({"prompt": ["text", ""]}, "must be provided and non-empty"),
-        ({"prompt": [[5], []]}, "must be provided and non-empty"),
-        ({"kv_transfer_params": "all"}, "Expected `object | null`, got `str`"),
+        ({"n": 16385, "temperature": 1}, "n must be at most 16384, got 16385."),
+        ({"prompt": {"text": "no"}}, "4 validation errors"),
+        ({"prompt": ["text", 5]}, "5 validation errors"),
+                ({"prompt": [[5], []]}, "The decoder prompt cannot be empty"),
+        ({"kv_transfer_params": "all"}, "Input should be a valid dictionary"),
         ({"n": 0}, "n must be at least 1, got 0."),
         ({"n": 2, "temperature": 0}, "n must be 1 when using greedy sampling, got 2."),
         ({"temperature": -1}, "temperature must be non-negative, got -1"),
         ({"top_p": 0}, "top_p must be in (0, 1], got 0"),
         ({"stream": True, "prompt_logprobs": 1}, "`prompt_logprobs` are not available when `stream=True`."),
-        ({"max_tokens": "many"}, "Expected `int | null`, got `str`"),
+        ({"max_tokens": "many"}, "Input should be a valid integer, unable to parse string as an integer"),
     ],
     ids=str,
 )
@@ -100,7 +131,7 @@ def test_a_completion_is_refused(engine: Engine, fields: dict[str, Any], message
             {"max_tokens": 9, "max_completion_tokens": 1, "min_tokens": 5},
             "min_tokens must be less than or equal to max_tokens=1, got 5.",
         ),
-        ({"stream_options": {}}, "Stream options can only be defined when `stream=True`."),
+        ({"stream_options": {"include_usage": True}}, "Stream options can only be defined when `stream=True`."),
         ({"top_logprobs": 2}, "when using `top_logprobs`, `logprobs` must be set to true."),
         ({"tools": []}, "`tools` must not be an empty array."),
         ({"tool_choice": "required"}, "When using `tool_choice`, `tools` must be set."),
@@ -113,10 +144,10 @@ def test_a_completion_is_refused(engine: Engine, fields: dict[str, Any], message
             {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}},
             "does not match any of the specified `tools`",
         ),
-        ({"messages": ...}, "Object missing required field `messages`"),
+        ({"messages": ...}, "'loc': 'body.messages', 'msg': 'Field required'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-            "At most 0 image_url(s) may be provided in one prompt.",
+            " is not a multimodal model",
         ),
     ],
     ids=str,
@@ -130,7 +161,7 @@ def test_an_unknown_model_is_not_found(engine: Engine) -> None:
     for reply in (complete(engine, model="other"), chat(engine, model="other")):
         assert reply.status == 404
         assert reply.body["error"] == {
-            "message": "The model `other` does not exist.",
+            "message": f"The model `other` does not exist. Valid aliases: {MODEL}.",
             "type": "NotFoundError",
             "param": "model",
             "code": 404,
@@ -139,9 +170,43 @@ def test_an_unknown_model_is_not_found(engine: Engine) -> None:
 
 def test_what_is_no_json_is_refused(engine: Engine) -> None:
     assert engine.post(COMPLETIONS, b"{nonsense").status == 400
-    assert engine.post(COMPLETIONS, b"{}", {"Content-Type": "text/plain"}).status == 415
-    assert engine.get("/v1/nothing").status == 404
-    assert engine.get(COMPLETIONS).status == 405
+    reply = engine.post(COMPLETIONS, b"{}", {"Content-Type": "text/plain"})
+    assert (reply.status, reply.message) == (
+        400,
+        "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed",
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/nothing", 404),
+        ("GET", "/v1/models/" + MODEL, 404),
+        ("GET", COMPLETIONS, 405),
+        ("PUT", "/health", 405),
+        ("POST", "/v1/models", 405),
+        ("HEAD", "/health", 405),
+        ("HEAD", "/ping", 405),
+        ("PUT", "/ping", 405),
+    ],
+)
+def test_errors_of_the_server_are_no_errors_of_the_api(
+    engine: Engine, method: str, path: str, status: int
+) -> None:
+    reply = engine.request(method, path)
+    phrase = {404: "Not Found", 405: "Method Not Allowed"}[status]
+    assert (reply.status, reply.body) == (status, "" if method == "HEAD" else {"detail": phrase})
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "HEAD"])
+def test_metrics_are_told_to_every_method(engine: Engine, method: str) -> None:
+    assert engine.request(method, "/metrics").status == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_slash_too_many_is_a_redirection(engine: Engine, method: str) -> None:
+    reply = engine.request(method, "/health/?a=b")
+    assert (reply.status, reply.headers["location"]) == (307, f"http://127.0.0.1:{engine.port}/health?a=b")
 
 
 # A prefill leg that a router has left as it was.
@@ -157,7 +222,7 @@ PREFILL = {"max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}}
         ({"stream_options": {"include_usage": True}}, 400),
         ({"min_tokens": 1}, 200),
         ({"logprobs": 1}, 200),
-        ({"n": 2}, 200),
+        ({"n": 2, "temperature": 1}, 200),
         ({"stop": ["the", " "]}, 200),
     ],
     ids=str,
@@ -171,7 +236,7 @@ def test_fields_on_the_prefill_leg_of_a_completion(
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
-        ({"tools": [TOOL], "tool_choice": "required"}, 200),
+        ({"tools": [TOOL], "tool_choice": "required"}, 400),
         ({"tools": [TOOL], "tool_choice": "none"}, 200),
         ({"max_completion_tokens": 1}, 200),
         ({"max_completion_tokens": 40}, 200),
@@ -184,23 +249,29 @@ def test_fields_on_the_prefill_leg_of_a_chat(engine: Engine, fields: dict[str, A
     assert chat(engine, **PREFILL, **fields).status == status
 
 
-def test_a_forced_tool_call_that_is_cut(engine: Engine, engines: Engines) -> None:
-    required: dict[str, Any] = {"tools": [TOOL], "tool_choice": "required"}
-    named = {**required, "tool_choice": {"type": "function", "function": {"name": "weather"}}}
-    (choice,) = chat(engine, **PREFILL, **required).body["choices"]
-    assert (choice["finish_reason"], choice["message"]["tool_calls"]) == ("length", [])
-    (choice,) = chat(engine, **PREFILL, **named).body["choices"]
+REQUIRED: dict[str, Any] = {"tools": [TOOL], "tool_choice": "required"}
+NAMED = {**REQUIRED, "tool_choice": {"type": "function", "function": {"name": "weather"}}}
+
+
+def test_a_forced_tool_call_that_is_cut(caller: Engine) -> None:
+    (choice,) = chat(caller, **PREFILL, **REQUIRED).body["choices"]
+    assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("length", False)
+    (choice,) = chat(caller, **PREFILL, **NAMED).body["choices"]
     assert choice["message"]["tool_calls"][0]["function"]["arguments"] == "{"
+
+
+def test_an_answer_that_does_not_fit_beside_its_prompt_is_made_shorter(engine: Engine) -> None:
+    reply = complete(engine, prompt=[5] * 500, max_tokens=13, ignore_eos=True)
+    assert reply.body["usage"]["completion_tokens"] == 12
+
+
+@pytest.mark.stand_in_only("is of an older release")
+def test_older_releases_fail_where_newer_ones_make_do(engines: Engines) -> None:
     old = start_vllm(engines, "kv_both", "--sim-engine-version=0.18.0", "--max-model-len=512").ready()
-    for fields in (required, named):
+    for fields in (REQUIRED, NAMED):
         assert chat(old, **PREFILL, **fields).status == 500
-    # Nor does it make answers shorter than they were asked for.
     reply = complete(old, prompt=[5] * 500, max_tokens=13)
     assert (reply.status, "is too large: 13" in reply.message) == (400, True)
-    assert (
-        complete(engine, prompt=[5] * 500, max_tokens=13, ignore_eos=True).body["usage"]["completion_tokens"]
-        == 12
-    )
 
 
 def test_max_completion_tokens_overrides_max_tokens_on_the_prefill_leg(engine: Engine) -> None:
@@ -225,18 +296,12 @@ def test_a_completion_has_the_fields_of_vllm(engine: Engine) -> None:
     )
     body = reply.body
     assert body["id"] == "cmpl-mine"
-    assert body.keys() == {
-        "id",
-        "object",
-        "created",
-        "model",
-        "choices",
-        "service_tier",
-        "system_fingerprint",
-        "usage",
-        "kv_transfer_params",
-    }
+    assert body.keys() == ANSWER | {"kv_transfer_params"}
+    assert body["usage"].keys() == USAGE
+    version = engine.get("/version").body["version"]
+    assert re.fullmatch(rf"vllm-{re.escape(version)}-[0-9a-f]{{8}}", body["system_fingerprint"])
     (choice,) = body["choices"]
+    assert choice.keys() == CHOICE[version] | {"text", "token_ids", "prompt_logprobs", "prompt_token_ids"}
     assert choice["finish_reason"] == "length"
     logprobs = choice["logprobs"]
     assert "".join(logprobs["tokens"]) == choice["text"]
@@ -245,18 +310,73 @@ def test_a_completion_has_the_fields_of_vllm(engine: Engine) -> None:
     assert all(each <= 0 for each in logprobs["token_logprobs"])
 
 
+def test_a_chat_has_the_fields_of_vllm(engine: Engine) -> None:
+    body = chat(engine).body
+    assert body.keys() == ANSWER | {
+        "prompt_logprobs",
+        "prompt_token_ids",
+        "prompt_text",
+        "kv_transfer_params",
+    }
+    assert body["usage"].keys() == USAGE
+    (choice,) = body["choices"]
+    assert choice.keys() == CHOICE[engine.get("/version").body["version"]] | {"message", "token_ids"}
+    # Without calls of tools there is no field for them.
+    assert choice["message"].keys() == {
+        "role",
+        "content",
+        "refusal",
+        "annotations",
+        "audio",
+        "function_call",
+        "reasoning",
+    }
+
+
+@pytest.mark.stand_in_only("is of older releases")
+@pytest.mark.parametrize(
+    ("version", "answer", "choice", "message"),
+    [
+        ("0.18.0", ANSWER - {"ec_transfer_params", "metrics"}, CHOICE_0_18, {"tool_calls"}),
+        ("0.22.0", ANSWER - {"ec_transfer_params", "metrics"} | {"prompt_text"}, CHOICE_0_32, {"tool_calls"}),
+        ("0.25.0", ANSWER - {"ec_transfer_params"} | {"prompt_text"}, CHOICE_0_32, set()),
+        ("0.28.0", ANSWER | {"prompt_text"}, CHOICE_0_32, set()),
+    ],
+)
+def test_older_releases_have_fewer_fields(
+    engines: Engines, version: str, answer: set[str], choice: set[str], message: set[str]
+) -> None:
+    old = engines.start("serve", MODEL, *SCALE, f"--sim-engine-version={version}").ready()
+    body = chat(old).body
+    assert body.keys() == answer | {"prompt_logprobs", "prompt_token_ids", "kv_transfer_params"}
+    assert body["choices"][0].keys() == choice | {"message", "token_ids"}
+    assert body["choices"][0]["message"].keys() & {"tool_calls"} == message
+    assert (body["system_fingerprint"] is None) is (version == "0.18.0")
+
+
+def test_a_stream_names_its_engine_at_the_end(engine: Engine) -> None:
+    body = {"model": MODEL, "prompt": "hi", "max_tokens": 3, "ignore_eos": True}
+    name = engine.post(COMPLETIONS, body).body["system_fingerprint"]
+    chunks = engine.stream(COMPLETIONS, body).chunks
+    assert [chunk.get("system_fingerprint") for chunk in chunks] == [None, None, name]
+    chunks = engine.stream(COMPLETIONS, {**body, "stream_options": {"include_usage": True}}).chunks
+    assert [chunk.get("system_fingerprint") for chunk in chunks] == [None, None, None, name]
+
+
 def test_log_probabilities_of_a_prompt(engine: Engine) -> None:
-    (choice,) = complete(engine, prompt="the cache", prompt_logprobs=1).body["choices"]
-    first, second = choice["prompt_logprobs"]
+    tokens = engine.post("/tokenize", {"prompt": "the cache"}).body["tokens"]
+    (choice,) = complete(engine, prompt="the cache", prompt_logprobs=0).body["choices"]
+    first, *others = choice["prompt_logprobs"]
     assert first is None
-    (entry,) = second.values()
-    assert entry["decoded_token"] == " cache"  # noqa: S105 - no secret
+    assert [list(each) for each in others] == [[str(token)] for token in tokens[1:]]
+    assert "the cache".endswith("".join(entry["decoded_token"] for each in others for entry in each.values()))
 
 
 def test_several_prompts_and_samples_are_numbered_in_order(engine: Engine) -> None:
-    body = complete(engine, prompt=["one", "two"], n=2, ignore_eos=True).body
+    fields = {"n": 2, "temperature": 1, "seed": 7, "ignore_eos": True}
+    body = complete(engine, prompt=["one", "two"], **fields).body
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
-    single = complete(engine, prompt="two", n=2, ignore_eos=True).body
+    single = complete(engine, prompt="two", **fields).body
     assert [choice["text"] for choice in body["choices"][2:]] == [
         choice["text"] for choice in single["choices"]
     ]
@@ -264,17 +384,45 @@ def test_several_prompts_and_samples_are_numbered_in_order(engine: Engine) -> No
 
 
 def test_echo_repeats_the_prompt(engine: Engine) -> None:
-    assert complete(engine, echo=True).text.startswith("tell me of the cache ")
+    alone = complete(engine).text
+    assert complete(engine, echo=True).text == "tell me of the cache" + alone
+
+
+def test_echo_without_an_answer_repeats_the_prompt_alone(engine: Engine) -> None:
+    reply = complete(engine, echo=True, max_tokens=0, logprobs=0)
+    assert (reply.status, reply.text, reply.finish_reason) == (200, "tell me of the cache", "length")
+    assert reply.body["usage"]["completion_tokens"] == 1
+    tokens = reply.body["choices"][0]["logprobs"]["tokens"]
+    assert "".join(tokens).removeprefix("<s>") == "tell me of the cache"
+
+
+def test_echo_with_log_probabilities_has_those_of_the_prompt(engine: Engine) -> None:
+    (choice,) = complete(engine, echo=True, logprobs=1).body["choices"]
+    logprobs = choice["logprobs"]
+    assert "".join(logprobs["tokens"]).removeprefix("<s>") == choice["text"]
+    assert [each is None for each in logprobs["token_logprobs"][:2]] == [True, False]
+    assert logprobs["top_logprobs"][0] is None
+    assert choice["prompt_logprobs"][0] is None
+    assert len(choice["prompt_logprobs"]) == len(logprobs["tokens"]) - 8
+
+
+def test_a_stream_that_echoes_tells_the_tokens_of_the_prompt_first(engine: Engine) -> None:
+    body = {"model": MODEL, "prompt": "hi", "max_tokens": 2, "ignore_eos": True, "echo": True}
+    tokens = engine.post("/tokenize", {"prompt": "hi"}).body["tokens"]
+    chunks = engine.stream(COMPLETIONS, body).chunks
+    assert [chunk["choices"][0]["prompt_token_ids"] for chunk in chunks] == [tokens, None]
+    assert chunks[0]["choices"][0]["text"].startswith("hi")
 
 
 def test_stop_strings_end_the_answer_and_are_not_part_of_it(engine: Engine) -> None:
     whole = complete(engine, max_tokens=30, ignore_eos=True, min_tokens=0).text
-    stop = whole.split()[4]
+    stop = whole[9:12]
     expected = whole[: whole.index(stop)]
     body = {
         "model": MODEL,
         "prompt": "tell me of the cache",
         "max_tokens": 30,
+        "temperature": 0,
         "ignore_eos": True,
         "stop": [stop],
     }
@@ -287,13 +435,18 @@ def test_stop_strings_end_the_answer_and_are_not_part_of_it(engine: Engine) -> N
 
 
 def test_a_stream_of_a_completion(engine: Engine) -> None:
-    body = {"model": MODEL, "prompt": "hi", "max_tokens": 3, "ignore_eos": True, "n": 2}
+    body = {"model": MODEL, "prompt": "hi", "max_tokens": 3, "ignore_eos": True, "n": 2, "seed": 1}
+    prompt_tokens = engine.post("/tokenize", {"prompt": "hi"}).body["count"]
     events = engine.stream(COMPLETIONS, {**body, "stream_options": {"include_usage": True}})
     *chunks, last = events.chunks
     assert (len(chunks), events.done) == (6, True)
     assert {chunk["object"] for chunk in chunks} == {"text_completion"}
     assert last["choices"] == []
-    assert last["usage"] == {"prompt_tokens": 1, "total_tokens": 7, "completion_tokens": 6}
+    assert last["usage"] == {
+        "prompt_tokens": prompt_tokens,
+        "total_tokens": prompt_tokens + 6,
+        "completion_tokens": 6,
+    }
     assert "usage" not in chunks[0]
     whole = engine.post(COMPLETIONS, body).body
     for choice in whole["choices"]:
@@ -316,6 +469,7 @@ def test_a_stream_of_a_chat_begins_with_the_role(engine: Engine) -> None:
         "model": MODEL,
         "messages": [{"role": "user", "content": "hi"}],
         "max_tokens": 3,
+        "temperature": 0,
         "ignore_eos": True,
     }
     events = engine.stream(CHAT, body)
@@ -334,14 +488,15 @@ def test_a_chat_has_log_probabilities_as_openai_has_them(engine: Engine) -> None
     assert bytes(content[0]["bytes"]).decode() == content[0]["token"]
 
 
-def test_a_tool_that_must_be_called_is_called(engine: Engine) -> None:
-    reply = chat(engine, tools=[TOOL], tool_choice="required", max_tokens=100)
+@pytest.mark.stand_in_only("a model that knows nothing does not end its calls")
+def test_a_tool_that_must_be_called_is_called(caller: Engine) -> None:
+    reply = chat(caller, tools=[TOOL], tool_choice="required", max_tokens=100)
     (choice,) = reply.body["choices"]
     (call,) = choice["message"]["tool_calls"]
     assert (choice["finish_reason"], call["function"]["name"]) == ("tool_calls", "weather")
     assert json.loads(call["function"]["arguments"]).keys() == {"city"}
     named = {"type": "function", "function": {"name": "weather"}}
-    (choice,) = chat(engine, tools=[TOOL], tool_choice=named, max_tokens=100).body["choices"]
+    (choice,) = chat(caller, tools=[TOOL], tool_choice=named, max_tokens=100).body["choices"]
     assert choice["finish_reason"] == "stop"
     assert choice["message"]["tool_calls"][0]["function"]["name"] == "weather"
 
@@ -362,12 +517,12 @@ def test_min_tokens_keeps_answers_from_ending(engine: Engine) -> None:
 def test_adapters_are_models_with_a_parent(engine: Engine) -> None:
     base, adapter = engine.get("/v1/models").body["data"]
     assert (base["id"], base["root"], base["parent"], base["max_model_len"]) == (MODEL, MODEL, None, 512)
-    assert (adapter["id"], adapter["root"], adapter["parent"]) == ("poet", "/adapters/poet", MODEL)
+    assert (adapter["id"], adapter["root"], adapter["parent"]) == ("poet", "adapters/poet", MODEL)
     assert complete(engine, model="poet", ignore_eos=True).text != complete(engine, ignore_eos=True).text
 
 
 def test_adapters_are_loaded_only_if_the_environment_allows_it(engines: Engines, engine: Engine) -> None:
-    load = {"lora_name": "new", "lora_path": "/adapters/new"}
+    load = {"lora_name": "new", "lora_path": "adapters/new"}
     assert engine.post("/v1/load_lora_adapter", load).status == 404
     open_one = engines.start(
         "serve", MODEL, *SCALE, "--enable-lora", VLLM_ALLOW_RUNTIME_LORA_UPDATING="1"
@@ -383,16 +538,19 @@ def test_adapters_are_loaded_only_if_the_environment_allows_it(engines: Engines,
 
 
 def test_tokens_of_a_prompt_and_back(engine: Engine) -> None:
-    text = "Größe of the 見る network\n"
+    # What no vocabulary has is lost, and there are small ones.
+    text = "Tokens of {the} network\n"
     reply = engine.post("/tokenize", {"model": MODEL, "prompt": text})
     assert (reply.body["count"], reply.body["max_model_len"]) == (len(reply.body["tokens"]), 512)
-    assert engine.post("/detokenize", {"tokens": reply.body["tokens"]}).body == {"prompt": text}
+    back = engine.post("/detokenize", {"tokens": reply.body["tokens"]}).body["prompt"]
+    # Some begin texts with a token of their own.
+    assert back.removeprefix("<s>") == text
 
 
 def test_served_names_are_the_models(engines: Engines) -> None:
     engine = engines.start("serve", MODEL, *SCALE, "--served-model-name", "a", "b").ready()
     assert [card["id"] for card in engine.get("/v1/models").body["data"]] == ["a", "b"]
-    assert complete(engine, model="b").body["model"] == "b"
+    assert complete(engine, model="b").body["model"] == "a"
     assert complete(engine).status == 404
     assert 'model_name="a"' in engine.get("/metrics").body
 
@@ -413,7 +571,8 @@ def test_the_prefix_cache_is_emptied_in_development(engines: Engines, engine: En
         details = complete(found, prompt=[5] * 100).body["usage"]["prompt_tokens_details"]
         return int(details["cached_tokens"])
 
-    assert [cached(), cached()] == [0, 96]
+    whole = 100 // block_size(found) * block_size(found)
+    assert [cached(), cached()] == [0, whole]
     assert found.post("/reset_prefix_cache", {}).status == 200
     assert cached() == 0
 
@@ -421,14 +580,11 @@ def test_the_prefix_cache_is_emptied_in_development(engines: Engines, engine: En
 def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
     connection = engine.connect()
     body = {"model": MODEL, "prompt": "hi", "max_tokens": 400, "ignore_eos": True, "stream": True}
-    engine.fault(slow=50.0)
-    try:
+    with slow(engine):
         connection.request("POST", COMPLETIONS, json.dumps(body), {"Content-Type": "application/json"})
         connection.getresponse().read(10)
-        assert engine.state()["running"] == 1
+        eventually(lambda: engine.metric("vllm:num_requests_running") == 1)
         connection.close()
-        eventually(lambda: engine.state()["running"] == 0)
-    finally:
-        engine.fault(slow=1.0)
+        eventually(lambda: engine.metric("vllm:num_requests_running") == 0)
     assert engine.metric("vllm:request_success_total", finished_reason="abort") >= 1
     assert engine.get("/load").body == {"server_load": 0}

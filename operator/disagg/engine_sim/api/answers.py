@@ -45,8 +45,13 @@ class Answer:
             self.done.set()
 
 
+def of_prompt(tokens: Sequence[int]) -> list[tuple[float | None, list[int]]]:
+    """Log probabilities of a prompt's tokens, of which the first has none."""
+    return [(None, []), *((_prompt_logprob(token), []) for token in tokens[1:])]
+
+
 def completion_logprobs(
-    tokens: Sequence[int], found: Sequence[tuple[float, list[int]]], offset: int = 0
+    tokens: Sequence[int], found: Sequence[tuple[float | None, list[int]]], offset: int = 0
 ) -> dict[str, Any]:
     """Log probabilities as completions have them.
 
@@ -65,7 +70,10 @@ def completion_logprobs(
         "token_logprobs": [logprob for logprob, _others in found],
         "tokens": texts,
         "top_logprobs": [
-            {text: logprob} | {token_text(other): logprob - 1 - rank for rank, other in enumerate(others)}
+            None
+            if logprob is None
+            else {text: logprob}
+            | {token_text(other): logprob - 1 - rank for rank, other in enumerate(others)}
             for text, (logprob, others) in zip(texts, found, strict=False)
         ],
     }
@@ -93,9 +101,13 @@ def prompt_logprobs(tokens: Sequence[int], wanted: int | None) -> list[dict[str,
         return None
     found: list[dict[str, Any] | None] = [None]
     for token in tokens[1:]:
-        entry = {"logprob": -(1 + token % 256) / 64, "rank": 1, "decoded_token": token_text(token)}
+        entry = {"logprob": _prompt_logprob(token), "rank": 1, "decoded_token": token_text(token)}
         found.append({str(token): entry})
     return found
+
+
+def _prompt_logprob(token: int) -> float:
+    return -(1 + token % 256) / 64
 
 
 def _entry(token: int, logprob: float) -> dict[str, Any]:

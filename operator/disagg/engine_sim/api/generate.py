@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -11,23 +12,17 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from disagg.engine_sim.api.answers import Answer, chat_logprobs, completion_logprobs, prompt_logprobs
+from disagg.engine_sim.api.admission import Sequences, chat_sequences, check_engine, completion_sequences
+from disagg.engine_sim.api.answers import Answer, chat_logprobs, prompt_logprobs
+from disagg.engine_sim.api.echo import said_of
 from disagg.engine_sim.api.errors import ApiError
-from disagg.engine_sim.api.prompts import chat_prompt, completion_prompts
-from disagg.engine_sim.api.protocol import (
-    ChatRequest,
-    Common,
-    CompletionRequest,
-    check_chat,
-    check_completion,
-    parse,
-)
+from disagg.engine_sim.api.protocol import ChatRequest, Common
+from disagg.engine_sim.api.reading import read_chat, read_completion
 from disagg.engine_sim.api.serving import Serving, failed, request_id
-from disagg.engine_sim.api.streams import Streamer, event, serve
+from disagg.engine_sim.api.streams import DONE, EventStream, Streamer, event, serve
 from disagg.engine_sim.api.tools import delta_of, forced_tool, message_of
 from disagg.engine_sim.engine import Engine
 from disagg.engine_sim.request import Output, Request, Sampling
-from disagg.engine_sim.text import decode
 
 
 async def completions(serving: Serving, http: web.Request) -> web.StreamResponse:
@@ -36,22 +31,12 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
     Raises:
         ApiError: It is refused, or fails.
     """
-    call = parse(await body(http), CompletionRequest)
+    call = read_completion(await body(http))
+    if call.stream and call.use_beam_search:
+        raise ApiError("Streaming is not currently supported with beam search")
     async with _ready(serving, http, call) as engine:
-        check_completion(call)
-        serving.check_logprobs("sample", call.logprobs)
-        serving.check_logprobs("prompt", call.prompt_logprobs)
-        serving.admit(call)
-        prompts = completion_prompts(call)
-        sequences = []
-        for prompt in prompts:
-            # 16, as OpenAI's.
-            wanted = 16 if call.max_tokens is None else call.max_tokens
-            allowed = serving.limits(call, prompt, wanted)
-            sequences += [
-                (prompt, serving.sampling(call, allowed, index, call.logprobs))
-                for index in range(call.choices)
-            ]
+        sequences = completion_sequences(serving, call)
+        late = _late(serving, call, sequences)
     name = request_id(http, call, "cmpl")
     head = _head(name, "text_completion", call, serving)
     own = name + "-{prompt}"
@@ -59,19 +44,18 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
     if call.stream:
 
         def choice(index: int, output: Output) -> dict[str, Any] | None:
-            text = output.text
-            if echo and index not in echoed:
-                echoed.add(index)
-                text = decode(sequences[index][0]) + text
-            if not text and not output.tokens and output.finish_reason is None:
+            if not output.text and not output.tokens and output.finish_reason is None:
                 return None
+            prompt = None if index in begun else sequences[index][0]
+            begun.add(index)
+            text, logprobs = said_of(call, prompt or [], output.text, output.tokens, output.logprobs or [])
             return {
                 "index": index,
                 "text": text,
-                "logprobs": completion_logprobs(output.tokens, output.logprobs) if output.logprobs else None,
+                "logprobs": logprobs,
                 "finish_reason": output.finish_reason,
                 "stop_reason": output.stop_reason,
-                "prompt_token_ids": None,
+                "prompt_token_ids": prompt if echo or call.return_token_ids else None,
                 "token_ids": output.tokens if call.return_token_ids else None,
             }
 
@@ -81,23 +65,29 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
                 b',"logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}',
             )
 
-        echoed: set[int] = set()
+        begun: set[int] = set()
         fancy = echo or call.logprobs is not None or bool(call.return_token_ids)
         streamer = Streamer(len(sequences), head, choice, None if fancy else plain)
+        if late is not None:
+            return await _broken(serving, http, call, late)
         return await _stream(serving, http, engine, call, own, sequences, streamer)
     answers, requests = await _whole(serving, engine, call, own, sequences)
+    wanted_of_prompt = call.logprobs if echo and call.prompt_logprobs is None else call.prompt_logprobs
+    said = [
+        said_of(call, request.prompt, answer.text, answer.tokens, answer.logprobs)
+        for answer, request in zip(answers, requests, strict=True)
+    ]
     choices = [
         {
             "index": index,
-            "text": (decode(request.prompt) if echo else "") + answer.text,
-            "logprobs": None
-            if call.logprobs is None
-            else completion_logprobs(answer.tokens, answer.logprobs),
+            "text": said[index][0],
+            "logprobs": said[index][1],
             "finish_reason": answer.finish_reason,
             "stop_reason": answer.stop_reason,
             "token_ids": answer.tokens if call.return_token_ids else None,
-            "prompt_logprobs": prompt_logprobs(request.prompt, call.prompt_logprobs),
+            "prompt_logprobs": prompt_logprobs(request.prompt, wanted_of_prompt),
             "prompt_token_ids": request.prompt if call.return_token_ids else None,
+            **serving.shape.choice,
         }
         for index, (answer, request) in enumerate(zip(answers, requests, strict=True))
     ]
@@ -110,42 +100,38 @@ async def chat_completions(serving: Serving, http: web.Request) -> web.StreamRes
     Raises:
         ApiError: It is refused, or fails.
     """
-    call = parse(await body(http), ChatRequest)
-    if call.continue_final_message and "add_generation_prompt" not in await http.text():
-        call.add_generation_prompt = False
+    call = read_chat(await body(http))
     async with _ready(serving, http, call) as engine:
-        check_chat(call, auto_tools=serving.auto_tools)
-        serving.check_logprobs("sample", call.top_logprobs)
-        serving.check_logprobs("prompt", call.prompt_logprobs)
-        serving.admit(call)
-        given = (call.kv_transfer_params or {}).get("prompt_token_ids") or call.prompt_token_ids
-        prompt = given if isinstance(given, list) else chat_prompt(call)
-        wanted, param = call.max_completion_tokens, "max_completion_tokens"
-        if wanted is None:
-            wanted, param = call.max_tokens, "max_tokens"
-        allowed = serving.limits(call, prompt, wanted, param)
-        logprobs = (call.top_logprobs or 0) if call.logprobs else None
-        sequences = [
-            (prompt, serving.sampling(call, allowed, index, logprobs)) for index in range(call.choices)
-        ]
+        sequences = chat_sequences(serving, call)
+        late = _late(serving, call, sequences)
     name = request_id(http, call, "chatcmpl")
     tool = forced_tool(call)
     if call.stream:
         head = _head(name, "chat.completion.chunk", call, serving)
+        if late is not None:
+            return await _broken(serving, http, call, late)
         return await _chat_stream(serving, http, engine, call, name, head, sequences, tool)
     head = _head(name, "chat.completion", call, serving)
     answers, requests = await _whole(serving, engine, call, name, sequences)
     choices = [
         {
             "index": index,
-            **message_of(answer, tool, lenient=serving.lenient),
+            **_message(serving, answer, tool),
             "logprobs": chat_logprobs(answer.tokens, answer.logprobs) if call.logprobs else None,
             "stop_reason": answer.stop_reason,
             "token_ids": answer.tokens if call.return_token_ids else None,
+            **serving.shape.choice,
         }
         for index, answer in enumerate(answers)
     ]
     return _respond(serving, http, head, choices, answers, requests, call)
+
+
+def _message(serving: Serving, answer: Answer, tool: str | None) -> dict[str, Any]:
+    found = message_of(answer, tool, lenient=serving.lenient)
+    if not found["message"]["tool_calls"] and not serving.shape.empty_tool_calls:
+        del found["message"]["tool_calls"]
+    return found
 
 
 async def body(http: web.Request) -> bytes:
@@ -154,12 +140,11 @@ async def body(http: web.Request) -> bytes:
     Raises:
         ApiError: It says that it is something else.
     """
-    kind = http.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    kind = http.headers.get("Content-Type", "").partition(";")[0].lower()
     if kind != "application/json":
         raise ApiError(
-            "Unsupported Media Type: Only 'application/json' is allowed",
-            status=415,
-            kind="Unsupported Media Type",
+            "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed",
+            kind="Bad Request",
         )
     return await http.read()
 
@@ -175,12 +160,37 @@ async def _ready(serving: Serving, http: web.Request, call: Common) -> AsyncIter
         raise
 
 
+def _late(serving: Serving, call: Common, sequences: Sequences) -> ApiError | None:
+    """What the engine says against a call whose stream has begun by then.
+
+    Raises:
+        ApiError: It says it, and the call has no stream.
+    """
+    try:
+        check_engine(serving, call, sequences)
+        serving.admit(call)
+    except ApiError as error:
+        if not call.stream:
+            raise
+        return error
+    return None
+
+
+async def _broken(serving: Serving, http: web.Request, call: Common, error: ApiError) -> web.StreamResponse:
+    """A stream that has nothing but an error."""
+    serving.refuse(call)
+    stream = EventStream(http, _headers(serving, http))
+    await stream.open()
+    stream.write(event(error.body()) + DONE)
+    return await stream.close()
+
+
 def _head(name: str, kind: str, call: Common, serving: Serving) -> dict[str, Any]:
     return {
         "id": name,
         "object": kind,
         "created": int(time.time()),
-        "model": call.model or serving.models.names[0],
+        "model": serving.models.shown(call.model),
     }
 
 
@@ -203,6 +213,10 @@ async def _whole(
         for answer in answers:
             await answer.done.wait()
             failed([answer])
+    except asyncio.CancelledError:
+        # vLLM tells prefill so of every answer whose client has gone, also of one that decode has read the blocks for.
+        serving.refuse(call)
+        raise
     finally:
         # The client has gone, or one sequence has failed.
         for request in requests:
@@ -222,28 +236,34 @@ async def _stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
     options = call.stream_options
     wants_usage = serving.force_usage or (options is not None and options.include_usage)
     sinks = [streamer.sink(index) for index in range(len(sequences))]
-    if serving.stream_transfer:
-        streamer.last_extra = lambda output: (
-            {"kv_transfer_params": output.transfer} if output.transfer else {}
-        )
+    # Where usage follows, it is the last to say who has answered.
+    last = {} if wants_usage else serving.shape.last
+
+    def last_extra(output: Output) -> dict[str, Any]:
+        told = output.transfer is not None and serving.stream_transfer
+        return last | ({"kv_transfer_params": output.transfer} if told else {})
+
+    streamer.last_extra = last_extra
     requests: list[Request] = []
     if wants_usage and options is not None and options.continuous_usage_stats:
-        streamer.usage = lambda index: serving.usage([requests[index]], 1)
+        streamer.usage = lambda index: _known(serving.usage([requests[index]], 1))
     requests += _submit(serving, engine, call, name, sequences, sinks)
 
     def closing() -> bytes:
         if not wants_usage:
             return b""
-        usage = serving.usage(requests, call.choices)
-        return event(
-            streamer.head | {"choices": [], "usage": {k: v for k, v in usage.items() if v is not None}}
-        )
+        usage = _known(serving.usage(requests, call.choices))
+        return event(streamer.head | {"choices": [], "usage": usage} | serving.shape.last)
 
     try:
         return await serve(http, streamer, closing, _headers(serving, http))
     finally:
         for request in requests:
             engine.abort(request.id)
+
+
+def _known(usage: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in usage.items() if value is not None}
 
 
 def _submit(  # noqa: PLR0913, PLR0917 - the parts it is made of
@@ -273,15 +293,16 @@ def _respond(  # noqa: PLR0913, PLR0917 - the parts it is made of
     whole = head | {
         "choices": choices,
         "service_tier": None,
-        "system_fingerprint": None,
+        "system_fingerprint": serving.shape.fingerprint,
         "usage": serving.usage(requests, call.choices),
     }
     if head["object"] == "chat.completion":
         whole |= {
             "prompt_logprobs": prompt_logprobs(requests[0].prompt, call.prompt_logprobs),
             "prompt_token_ids": requests[0].prompt if call.return_token_ids else None,
+            **serving.shape.chat,
         }
-    whole |= serving.extra(answers)  # noqa: S610 - not of Django
+    whole |= {**serving.extra(answers), **serving.shape.answer}  # noqa: S610 - not of Django
     return web.Response(
         body=orjson.dumps(whole), content_type="application/json", headers=_headers(serving, http)
     )
@@ -338,7 +359,8 @@ async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
                         "finish_reason": None,
                     }
                 ],
-                "prompt_token_ids": None,
+                "prompt_token_ids": sequences[index][0] if call.return_token_ids else None,
+                **serving.shape.chat,
             }
         )
         for index in range(len(sequences))

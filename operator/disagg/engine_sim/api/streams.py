@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from disagg.engine_sim.api.errors import internal_error
+from disagg.engine_sim.api.errors import dead, internal_error
+from disagg.engine_sim.engine import DEAD
 from disagg.engine_sim.request import Output
 
 DONE = b"data: [DONE]\n\n"
@@ -127,9 +128,9 @@ class Streamer:
         if self.opening:
             self._send(self.opening)
             self.opening = b""
-        if output.finish_reason == "error":
+        if output.finish_reason in {"error", DEAD}:
             self.failed = True
-            self._send(event(internal_error().body()))
+            self._send(event((dead() if output.finish_reason == DEAD else internal_error()).body()))
             self.done.set()
             return
         if self._plain is not None and output.finish_reason is None and self.usage is None:

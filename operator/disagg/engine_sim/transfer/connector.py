@@ -17,6 +17,10 @@ class TransferError(Exception):
     """KV can't be had from a peer."""
 
 
+class FatalError(Exception):
+    """Something that the real engine does not survive."""
+
+
 class TransferObserver(Protocol):
     """Told of what happens to transfers, for metrics."""
 
@@ -56,13 +60,18 @@ class Connector(Protocol):
         """A request has come: say by `request.remote` whether its KV comes from a peer."""
 
     def rejected(self, transfer: dict[str, Any]) -> None:
-        """A request with this transfer was refused before it became one."""
+        """A request with this transfer was refused before it became one.
+
+        Raises:
+            FatalError: What it says ends the engine.
+        """
 
     async def fetch(self, pull: Pull) -> list[bytes]:
         """What a peer's blocks hold, one item for each block of `pull`.
 
         Raises:
             TransferError: They can't be had.
+            FatalError: What the request says ends the engine.
         """
 
     def finished(self, request: Request, output: Output, now: float) -> float | None:

@@ -18,7 +18,7 @@ from disagg.engine_sim.faults import Faults
 from disagg.engine_sim.request import Output, Request
 from disagg.engine_sim.scheduler import Pull
 from disagg.engine_sim.timing import Link
-from disagg.engine_sim.transfer.connector import TransferError, TransferObserver
+from disagg.engine_sim.transfer.connector import FatalError, TransferError, TransferObserver
 from disagg.engine_sim.transfer.data import DataClient, DataServer
 from disagg.engine_sim.transfer.handshake import AgentMetadata, HandshakeError, Local, Payload, check
 from disagg.engine_sim.transfer.side_channel import SideChannel, ask
@@ -26,6 +26,10 @@ from disagg.engine_sim.transfer.side_channel import SideChannel, ask
 _log = logging.getLogger("engine_sim.nixl")
 
 _REQUIRED = ("remote_engine_id", "remote_request_id", "remote_host", "remote_port")
+_NOT_ITSELF = (0, 20)
+"""Release from which an engine does not read its own blocks as a peer's."""
+_REQUIRED_UNNAMED = ("remote_engine_id", "remote_host", "remote_port")
+"""Parameters that a pull needs, and the same of releases that do not name requests."""
 
 
 class Keeper(Protocol):
@@ -40,7 +44,7 @@ class NixlSettings:
     """How the connector works, from command line and environment.
 
     Attributes:
-        engine_id: Of this start, with the rank's suffix.
+        engine_id: Of this start, with the rank's suffix if there are several.
         host: Side channel, bound and advertised.
         port: As well.
         data_port: Where blocks are read; 0 for any.
@@ -149,21 +153,35 @@ class NixlConnector:
         params = request.transfer
         if not params or not params.get("do_remote_prefill"):
             return
-        if not params.get("remote_block_ids"):
-            # Nothing to pull: vLLM computes the prompt.
-            return
-        if self._remote_request_id(request) is None or any(
-            params.get(key) is None for key in _REQUIRED if key != "remote_request_id"
-        ):
-            _log.warning("Got invalid KVTransferParams: %s. This request will not utilize KVTransfer", params)
-            return
         request.remote = True
-        self._beating[request.id] = {**params, "remote_request_id": self._remote_request_id(request)}
+        if all(params.get(key) is not None for key in self._required):
+            self._beating[request.id] = {**params, "remote_request_id": self._remote_request_id(request)}
 
     def rejected(self, transfer: dict[str, Any]) -> None:
         """Tell prefill that its blocks won't be read."""
-        if transfer.get("do_remote_prefill") and all(transfer.get(key) is not None for key in _REQUIRED):
-            self._spawn(self._free_remote(dict(transfer)))
+        if not transfer.get("do_remote_prefill"):
+            return
+        for key in ("remote_block_ids", *self._required):
+            if key not in transfer:
+                raise FatalError(f"KeyError: {key!r}")
+        self._spawn(self._free_remote(dict(transfer)))
+
+    @property
+    def _required(self) -> tuple[str, ...]:
+        return _REQUIRED if self.settings.names_requests else _REQUIRED_UNNAMED
+
+    async def _follow(self, params: dict[str, Any]) -> None:
+        """Do what vLLM does with a request whose parameters are not all there.
+
+        Raises:
+            FatalError: It asserts that there are blocks, and nothing catches that.
+        """
+        if not params.get("remote_block_ids"):
+            raise FatalError("AssertionError: num_external_tokens == 0")
+        if any(key not in params for key in self._required):
+            _log.warning("Got invalid KVTransferParams: %s. This request will not utilize KVTransfer", params)
+            # It waits for KV that nobody fetches, until its sender leaves.
+            await asyncio.Event().wait()
 
     async def fetch(self, pull: Pull) -> list[bytes]:
         """Handshake if it is the first time, wait for the wire, read, notify."""
@@ -171,6 +189,7 @@ class NixlConnector:
         params = request.transfer or {}
         if request.finish_reason is not None:
             raise TransferError("aborted before its transfer began")
+        await self._follow(params)
         started = self._clock.now()
         self._fetching.add(request.id)
         try:
@@ -243,6 +262,8 @@ class NixlConnector:
         loop = asyncio.get_running_loop()
         payload = await loop.run_in_executor(self._handshakes, ask, host, port)
         metadata = check(self._local, payload, engine_id, int(params.get("tp_size") or 1))
+        if engine_id == self.settings.engine_id and self.settings.release >= _NOT_ITSELF:
+            raise TransferError(f"Cannot register local engine {engine_id} as remote.")
         _log.info("NIXL compatibility check passed with %s at %s:%s", engine_id, host, port)
         return _Peer(metadata, await DataClient.connect(host, int(metadata.agent_metadata)))
 
@@ -328,7 +349,7 @@ class NixlConnector:
             offer["remote_registration_generation"] = 0
         if release >= (0, 20):
             offer["transfer_mode"] = "pull"
-        if release >= (0, 33):
+        if release >= (0, 32):
             offer["remote_prefill_cached_tokens"] = request.cached_tokens
         return offer
 

@@ -17,6 +17,7 @@ from disagg.engine_sim.dialects.vllm.arguments import Arguments, parse
 from disagg.engine_sim.dialects.vllm.kv_transfer import KVTransfer, nixl_config
 from disagg.engine_sim.dialects.vllm.metrics import EngineMetrics, Registry
 from disagg.engine_sim.dialects.vllm.routes import routes
+from disagg.engine_sim.dialects.vllm.shape import shape_of
 from disagg.engine_sim.engine import Engine, Queue
 from disagg.engine_sim.faults import Faults
 from disagg.engine_sim.kv_events import EventPublisher
@@ -27,6 +28,8 @@ from disagg.engine_sim.timing import Link, Profile, profile
 from disagg.engine_sim.transfer.handshake import Compatibility, Local
 from disagg.engine_sim.transfer.nixl import NixlConnector, NixlSettings
 
+_GLOBAL_RANKS = (0, 25)
+"""Release from which ids of engines have the rank among all, and not among those of the process."""
 _CONNECTOR_VERSION = {(0, 11): 1, (0, 18): 6, (0, 32): 14, (0, 33): 15}
 
 
@@ -53,7 +56,7 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
         connector = None
         if nixl is not None:
             connector = NixlConnector(
-                _settings(args, sim, nixl, f"{engine_id}_dp{rank}", rank, token_bytes),
+                _settings(args, sim, nixl, engine_id + _suffix(args, rank), rank, token_bytes),
                 _local(args, sim, nixl, shape),
                 scheduler,
                 clock,
@@ -79,18 +82,28 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
         engines.append(engine)
     serving = Serving(
         engines,
-        Models(args.served_model_name, args.model, longest, dict(args.loras), args.enable_lora),
+        Models(
+            args.served_model_name,
+            args.model,
+            longest,
+            dict(args.loras),
+            args.enable_lora,
+            tells_names=args.release >= (0, 32),
+        ),
         clock,
         faults,
         seed=args.seed,
         max_logprobs=args.max_logprobs,
         auto_tools=args.auto_tools,
+        tool_parser=args.tool_parser,
         prompt_details=args.prompt_details,
         force_usage=args.force_usage,
         echo_ids=args.echo_ids,
         random_ids=args.release >= (0, 13),
         lenient=args.release >= (0, 32),
+        tells_of_refusals=args.release >= (0, 22),
         stream_transfer=args.release >= (0, 33),
+        shape=shape_of(args),
         admit=_no_pulled_logprobs,
     )
     app = routes(serving, registry, args)
@@ -105,6 +118,13 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
     if nixl is not None and args.release >= (0, 33) and nixl.kv_role == "kv_both":
         sys.stderr.write("WARNING: kv_role kv_both with NixlConnector is deprecated\n")
     return Instance(serving, app, settings)
+
+
+def _suffix(args: Arguments, rank: int) -> str:
+    """What tells the ids of a process's ranks apart, if it has several."""
+    if args.data_parallel_size == 1 and rank == 0:
+        return ""
+    return f"_dp{rank if args.release >= _GLOBAL_RANKS else rank - args.ranks[0]}"
 
 
 def _no_pulled_logprobs(call: Common) -> None:

@@ -67,8 +67,9 @@ def routes(serving: Serving, registry: Registry, args: Arguments) -> web.Applica
         return models.answer(models.models(serving))
 
     add("GET", "/health", health)
-    add("*", "/ping", health)
-    add("GET", "/metrics", metrics)
+    add("GET", "/ping", health)
+    add("POST", "/ping", health)
+    add("*", "/metrics", metrics)
     add("GET", "/load", load)
     add("GET", "/version", version)
     add("GET", "/v1/models", listed)
