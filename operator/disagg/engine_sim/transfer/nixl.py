@@ -353,19 +353,22 @@ class NixlConnector:
             offer["remote_prefill_cached_tokens"] = request.cached_tokens
         return offer
 
-    def read(self, blocks: Sequence[int], request_id: str) -> list[bytes] | None:
-        """What a peer gets that reads these blocks now."""
+    def read(self, blocks: Sequence[int], _request_id: str) -> list[bytes] | None:
+        """What a peer gets that reads these blocks now: nobody asks for whom."""
         pool = self._keeper.pool
         if any(not 0 < block < pool.count for block in blocks):
             return None
-        content = [pool.content.get(block, b"\0") for block in blocks]
-        if request_id in self._keeper.leases.held:
+        kept = {block for lease in self._keeper.leases.held.values() for block in lease.blocks}
+        return [self._bytes_of(block, is_kept=block in kept) for block in blocks]
+
+    def _bytes_of(self, block: int, *, is_kept: bool) -> bytes:
+        content = self._keeper.pool.content.get(block, b"\0")
+        if is_kept:
             return content
         # Freed, so somebody else's by now. The reader can't know.
-        return [
-            b"".join(hashlib.blake2b(each + b"reused").digest()[:32] for _ in range(max(1, len(each) // 32)))
-            for each in content
-        ]
+        return b"".join(
+            hashlib.blake2b(content + b"reused").digest()[:32] for _ in range(max(1, len(content) // 32))
+        )
 
     def notified(self, message: str) -> None:
         """A peer has read blocks, or still wants them."""
