@@ -14,9 +14,6 @@ import pytest
 
 from tests.engine_sim.conformance.pairs import MODEL, start_vllm
 from tests.engine_sim.processes import Engine, Engines, Reply
-from tests.engine_sim.real_vllm import IS_WANTED
-
-pytestmark = pytest.mark.skipif(not IS_WANTED, reason="compares with a real vLLM: `make e2e-vllm`")
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 ARGUMENTS = ("--max-model-len=512", "--enable-lora", "--max-loras=2")
