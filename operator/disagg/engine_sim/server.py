@@ -17,12 +17,16 @@ from disagg.engine_sim.api import admin
 from disagg.engine_sim.api.errors import ApiError, internal_error
 from disagg.engine_sim.api.serving import Serving
 from disagg.engine_sim.clock import Clock
+from disagg.engine_sim.connections import Runner
 
 _log = logging.getLogger("engine_sim")
 
 Observe = Callable[[str, str, int, float, int, int], None]
 
 _CLIENT_GONE = 499
+_MAX_HEADER = 1 << 20
+"""Bytes of a header."""
+
 _GRACE = 5.0
 """Seconds that connections have after the engine has ended, as vLLM gives them."""
 
@@ -132,8 +136,12 @@ async def run(serving: Serving, app: web.Application, settings: ProcessSettings)
     serving.faults.die = lambda: os._exit(1)
     for engine in serving.engines:
         await engine.start()
-    runner = web.AppRunner(
+    runner = Runner(
         app,
+        # What a client has packed stays packed, and headers may be long: as the real server has it.
+        auto_decompress=False,
+        max_line_size=_MAX_HEADER,
+        max_field_size=_MAX_HEADER,
         keepalive_timeout=settings.keep_alive,
         handler_cancellation=True,
         access_log=None,

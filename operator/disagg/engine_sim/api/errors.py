@@ -45,9 +45,22 @@ class ApiError(Exception):
         )
 
 
-def internal_error() -> ApiError:
+def refused(message: str, *, param: str | None = None, value: object = None) -> ApiError:
+    """A request with a value that vLLM does not take: its messages end with the name, and mostly the value.
+
+    Args:
+        message: What is wrong.
+        param: Field that is wrong.
+        value: What it has; None to say nothing of it.
+    """
+    told = [f"parameter={param}"] if param is not None else []
+    told += [f"value={value}"] if value is not None else []
+    return ApiError(f"{message} ({', '.join(told)})" if told else message, param=param)
+
+
+def internal_error(message: str = "Internal server error") -> ApiError:
     """What a request gets whose generation failed."""
-    return ApiError("Internal server error", status=500, kind="InternalServerError")
+    return ApiError(message, status=500, kind="InternalServerError")
 
 
 def dead() -> ApiError:

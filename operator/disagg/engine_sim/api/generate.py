@@ -12,20 +12,14 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from disagg.engine_sim.api.admission import Sequences, chat_sequences, check_engine, completion_sequences
 from disagg.engine_sim.api.answers import Answer, chat_logprobs, prompt_logprobs
-from disagg.engine_sim.api.echo import echoes_only, said_of
+from disagg.engine_sim.api.echo import said_of
 from disagg.engine_sim.api.errors import ApiError
-from disagg.engine_sim.api.prompts import chat_prompt, completion_prompts
-from disagg.engine_sim.api.protocol import (
-    ChatRequest,
-    Common,
-    CompletionRequest,
-    check_chat,
-    check_completion,
-    parse,
-)
+from disagg.engine_sim.api.protocol import ChatRequest, Common
+from disagg.engine_sim.api.reading import read_chat, read_completion
 from disagg.engine_sim.api.serving import Serving, failed, request_id
-from disagg.engine_sim.api.streams import Streamer, event, serve
+from disagg.engine_sim.api.streams import DONE, EventStream, Streamer, event, serve
 from disagg.engine_sim.api.tools import delta_of, forced_tool, message_of
 from disagg.engine_sim.engine import Engine
 from disagg.engine_sim.request import Output, Request, Sampling
@@ -37,24 +31,12 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
     Raises:
         ApiError: It is refused, or fails.
     """
-    call = parse(await body(http), CompletionRequest)
+    call = read_completion(await body(http))
+    if call.stream and call.use_beam_search:
+        raise ApiError("Streaming is not currently supported with beam search")
     async with _ready(serving, http, call) as engine:
-        check_completion(call)
-        serving.check_logprobs("sample", call.logprobs)
-        serving.check_logprobs("prompt", call.prompt_logprobs)
-        serving.admit(call)
-        prompts = completion_prompts(call)
-        sequences = []
-        for prompt in prompts:
-            # 16, as OpenAI's.
-            wanted = 16 if call.max_tokens is None else call.max_tokens
-            # Nothing is said, and one token is computed.
-            wanted = 1 if echoes_only(call) else wanted
-            allowed = serving.limits(call, prompt, wanted)
-            sequences += [
-                (prompt, serving.sampling(call, allowed, index, call.logprobs))
-                for index in range(call.choices)
-            ]
+        sequences = completion_sequences(serving, call)
+        late = _late(serving, call, sequences)
     name = request_id(http, call, "cmpl")
     head = _head(name, "text_completion", call, serving)
     own = name + "-{prompt}"
@@ -86,6 +68,8 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
         begun: set[int] = set()
         fancy = echo or call.logprobs is not None or bool(call.return_token_ids)
         streamer = Streamer(len(sequences), head, choice, None if fancy else plain)
+        if late is not None:
+            return await _broken(serving, http, call, late)
         return await _stream(serving, http, engine, call, own, sequences, streamer)
     answers, requests = await _whole(serving, engine, call, own, sequences)
     wanted_of_prompt = call.logprobs if echo and call.prompt_logprobs is None else call.prompt_logprobs
@@ -116,28 +100,16 @@ async def chat_completions(serving: Serving, http: web.Request) -> web.StreamRes
     Raises:
         ApiError: It is refused, or fails.
     """
-    call = parse(await body(http), ChatRequest)
-    if call.continue_final_message and "add_generation_prompt" not in await http.text():
-        call.add_generation_prompt = False
+    call = read_chat(await body(http))
     async with _ready(serving, http, call) as engine:
-        check_chat(call, auto_tools=serving.auto_tools)
-        serving.check_logprobs("sample", call.top_logprobs)
-        serving.check_logprobs("prompt", call.prompt_logprobs)
-        serving.admit(call)
-        given = (call.kv_transfer_params or {}).get("prompt_token_ids") or call.prompt_token_ids
-        prompt = given if isinstance(given, list) else chat_prompt(call)
-        wanted, param = call.max_completion_tokens, "max_completion_tokens"
-        if wanted is None:
-            wanted, param = call.max_tokens, "max_tokens"
-        allowed = serving.limits(call, prompt, wanted, param)
-        logprobs = (call.top_logprobs or 0) if call.logprobs else None
-        sequences = [
-            (prompt, serving.sampling(call, allowed, index, logprobs)) for index in range(call.choices)
-        ]
+        sequences = chat_sequences(serving, call)
+        late = _late(serving, call, sequences)
     name = request_id(http, call, "chatcmpl")
     tool = forced_tool(call)
     if call.stream:
         head = _head(name, "chat.completion.chunk", call, serving)
+        if late is not None:
+            return await _broken(serving, http, call, late)
         return await _chat_stream(serving, http, engine, call, name, head, sequences, tool)
     head = _head(name, "chat.completion", call, serving)
     answers, requests = await _whole(serving, engine, call, name, sequences)
@@ -168,7 +140,7 @@ async def body(http: web.Request) -> bytes:
     Raises:
         ApiError: It says that it is something else.
     """
-    kind = http.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    kind = http.headers.get("Content-Type", "").partition(";")[0].lower()
     if kind != "application/json":
         raise ApiError(
             "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed",
@@ -188,12 +160,37 @@ async def _ready(serving: Serving, http: web.Request, call: Common) -> AsyncIter
         raise
 
 
+def _late(serving: Serving, call: Common, sequences: Sequences) -> ApiError | None:
+    """What the engine says against a call whose stream has begun by then.
+
+    Raises:
+        ApiError: It says it, and the call has no stream.
+    """
+    try:
+        check_engine(serving, call, sequences)
+        serving.admit(call)
+    except ApiError as error:
+        if not call.stream:
+            raise
+        return error
+    return None
+
+
+async def _broken(serving: Serving, http: web.Request, call: Common, error: ApiError) -> web.StreamResponse:
+    """A stream that has nothing but an error."""
+    serving.refuse(call)
+    stream = EventStream(http, _headers(serving, http))
+    await stream.open()
+    stream.write(event(error.body()) + DONE)
+    return await stream.close()
+
+
 def _head(name: str, kind: str, call: Common, serving: Serving) -> dict[str, Any]:
     return {
         "id": name,
         "object": kind,
         "created": int(time.time()),
-        "model": call.model or serving.models.names[0],
+        "model": serving.models.shown(call.model),
     }
 
 
@@ -305,7 +302,7 @@ def _respond(  # noqa: PLR0913, PLR0917 - the parts it is made of
             "prompt_token_ids": requests[0].prompt if call.return_token_ids else None,
             **serving.shape.chat,
         }
-    whole |= serving.extra(answers) | serving.shape.answer  # noqa: S610 - not of Django
+    whole |= {**serving.extra(answers), **serving.shape.answer}  # noqa: S610 - not of Django
     return web.Response(
         body=orjson.dumps(whole), content_type="application/json", headers=_headers(serving, http)
     )

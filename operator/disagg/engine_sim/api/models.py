@@ -5,45 +5,63 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-import msgspec
 import orjson
 from aiohttp import web
+from pydantic import BaseModel, TypeAdapter
 
 from disagg.engine_sim.api.errors import ApiError, not_found
 from disagg.engine_sim.api.generate import body
-from disagg.engine_sim.api.prompts import chat_prompt
-from disagg.engine_sim.api.protocol import ChatRequest, parse
+from disagg.engine_sim.api.parts import Message, Tool
+from disagg.engine_sim.api.prompts import Conversation, chat_prompt
+from disagg.engine_sim.api.protocol import Natural
+from disagg.engine_sim.api.reading import read
 from disagg.engine_sim.api.serving import Serving
 from disagg.engine_sim.text import decode, encode, token_text
 
 
-class LoadLora(msgspec.Struct):
+class LoadLora(BaseModel):
     """POST /v1/load_lora_adapter."""
 
-    lora_name: str = ""
-    lora_path: str = ""
+    lora_name: str
+    lora_path: str
     load_inplace: bool = False
 
 
-class Tokenize(msgspec.Struct):
-    """POST /tokenize."""
+class UnloadLora(BaseModel):
+    """POST /v1/unload_lora_adapter."""
+
+    lora_name: str
+
+
+class TokenizeText(BaseModel):
+    """POST /tokenize of a text."""
 
     model: str | None = None
-    prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
-    add_special_tokens: bool = True
+    prompt: str
+    return_token_strs: bool | None = False
+
+
+class TokenizeChat(BaseModel):
+    """POST /tokenize of a chat."""
+
+    model: str | None = None
+    messages: list[Message]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     return_token_strs: bool | None = False
     chat_template_kwargs: dict[str, Any] | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: list[Tool] | None = None
 
 
-class Detokenize(msgspec.Struct):
+class Detokenize(BaseModel):
     """POST /detokenize."""
 
-    tokens: list[int]
+    tokens: list[Natural]
     model: str | None = None
+
+
+_LOAD, _UNLOAD, _DETOKENIZE = TypeAdapter(LoadLora), TypeAdapter(UnloadLora), TypeAdapter(Detokenize)
+_TOKENIZE: TypeAdapter[TokenizeText | TokenizeChat] = TypeAdapter(TokenizeText | TokenizeChat)
 
 
 def answer(value: Any) -> web.Response:  # noqa: ANN401 - JSON, or whatever is given
@@ -94,7 +112,7 @@ async def load_lora(serving: Serving, http: web.Request) -> web.Response:
     Raises:
         ApiError: It lacks a name or path, has one that is taken, or there may be none.
     """
-    wanted = parse(await body(http), LoadLora)
+    wanted = read(await body(http), _LOAD)
     loras = serving.models.loras
     if not wanted.lora_name or not wanted.lora_path:
         raise ApiError("Both 'lora_name' and 'lora_path' must be provided.", kind="InvalidUserInput")
@@ -121,7 +139,7 @@ async def unload_lora(serving: Serving, http: web.Request) -> web.Response:
     Raises:
         ApiError: It has no name, or there is no such adapter.
     """
-    wanted = parse(await body(http), LoadLora)
+    wanted = read(await body(http), _UNLOAD)
     if not wanted.lora_name:
         raise ApiError("'lora_name' needs to be provided to unload a LoRA adapter.", kind="InvalidUserInput")
     if wanted.lora_name not in serving.models.loras:
@@ -136,22 +154,21 @@ async def tokenize(serving: Serving, http: web.Request) -> web.Response:
     Raises:
         ApiError: It has neither, or names a model that there is not.
     """
-    wanted = parse(await body(http), Tokenize)
+    wanted = read(await body(http), _TOKENIZE)
     serving.models.adapter(wanted.model)
-    if wanted.messages is not None:
-        tokens = chat_prompt(
-            ChatRequest(
-                messages=wanted.messages,
-                tools=wanted.tools,
-                chat_template_kwargs=wanted.chat_template_kwargs,
-                add_generation_prompt=wanted.add_generation_prompt,
-                continue_final_message=wanted.continue_final_message,
-            )
-        )
-    elif wanted.prompt is not None:
+    if isinstance(wanted, TokenizeText):
         tokens = encode(wanted.prompt)
     else:
-        raise ApiError("Field required: prompt", kind="Bad Request", param="prompt")
+        if wanted.continue_final_message and wanted.add_generation_prompt:
+            raise ApiError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+        chat = Conversation(
+            wanted.messages,
+            [tool.shown for tool in wanted.tools or ()],
+            wanted.chat_template_kwargs,
+            wanted.add_generation_prompt,
+            wanted.continue_final_message,
+        )
+        tokens = chat_prompt(chat, serving.models.root)
     return answer(
         {
             "count": len(tokens),
@@ -168,6 +185,6 @@ async def detokenize(serving: Serving, http: web.Request) -> web.Response:
     Raises:
         ApiError: It names a model that there is not.
     """
-    wanted = parse(await body(http), Detokenize)
+    wanted = read(await body(http), _DETOKENIZE)
     serving.models.adapter(wanted.model)
     return answer({"prompt": decode(wanted.tokens)})

@@ -11,8 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from disagg.engine_sim.api.answers import Answer
-from disagg.engine_sim.api.errors import ApiError, busy, dead, internal_error, not_found
-from disagg.engine_sim.api.protocol import Common, check_tokens
+from disagg.engine_sim.api.errors import ApiError, busy, dead, internal_error, not_found, refused
+from disagg.engine_sim.api.protocol import Common
 from disagg.engine_sim.api.shape import Shape
 from disagg.engine_sim.api.tools import script
 from disagg.engine_sim.clock import Clock
@@ -62,6 +62,10 @@ class Models:
         aliases = f" Valid aliases: {', '.join(self.names)}." if self.tells_names else ""
         raise not_found(f"The model `{name}` does not exist.{aliases}")
 
+    def shown(self, name: str | None) -> str:
+        """The name in an answer to a request that names `name`: other names of the base model are not said."""
+        return name if name and name in self.loras else self.names[0]
+
 
 def kv_params(call: Common) -> dict[str, Any] | None:
     """vLLM's: what the sender says about peers."""
@@ -84,7 +88,8 @@ class Serving:
         faults: What goes wrong.
         seed: Of the command line.
         max_logprobs: Alternatives that may be wanted for a token; -1 for any number.
-        auto_tools: Whether there is a parser for tool calls.
+        auto_tools: Whether the model may choose to call a tool.
+        tool_parser: Whether there is a parser for tool calls, without which none may be forced.
         prompt_details: Whether usage tells of cached tokens.
         force_usage: Whether streams always tell usage.
         echo_ids: Whether answers carry X-Request-Id.
@@ -107,6 +112,7 @@ class Serving:
     seed: int = 0
     max_logprobs: int = 20
     auto_tools: bool = False
+    tool_parser: bool = True
     prompt_details: bool = False
     force_usage: bool = False
     echo_ids: bool = False
@@ -127,61 +133,45 @@ class Serving:
             ApiError: It names one that there is not.
         """
         wanted = http.headers.get("X-data-parallel-rank")
-        if wanted is not None and wanted.isdecimal():
-            if int(wanted) >= len(self.engines):
-                raise ApiError(f"data_parallel_rank {wanted} is out of range [0, {len(self.engines)}).")
-            return self.engines[int(wanted)]
+        try:
+            rank = None if wanted is None else int(wanted)
+        except ValueError:
+            rank = None
+        if rank is not None:
+            if not 0 <= rank < len(self.engines):
+                raise ApiError(f"data_parallel_rank {rank} is out of range [0, {len(self.engines)}).")
+            return self.engines[rank]
         return min(self.engines, key=lambda engine: engine.load)
 
-    def limits(
-        self, call: Common, prompt: Sequence[int], wanted: int | None, param: str = "max_tokens"
-    ) -> int:
+    def limits(self, prompt: Sequence[int], wanted: int | None) -> int:
         """Tokens that an answer may have.
 
         Args:
-            call: The call.
             prompt: Tokens of the prompt.
             wanted: Tokens that the call asks for; None if it does not say.
-            param: The field that says it.
 
         Raises:
             ApiError: The prompt does not fit, or in older releases not together with the answer.
         """
         longest, size = self.models.max_model_len, len(prompt)
-        if wanted is not None and wanted > longest:
-            raise ApiError(
-                f"{param}={wanted} cannot be greater than max_model_len={longest}. Please request fewer output tokens.",
-                param=param,
-            )
         if size > longest:
-            raise ApiError(
-                f"This model's maximum context length is {longest} tokens. However, your prompt contains {size} input "
+            # It stops counting there.
+            told = f"at least {size}" if size == longest + 1 else str(size)
+            raise refused(
+                f"This model's maximum context length is {longest} tokens. However, your prompt contains {told} input "
                 "tokens, which exceeds this limit even without any output tokens. Please reduce the length of the "
                 "input prompt.",
                 param="input_tokens",
+                value=size,
             )
         room = longest - size
         if wanted is not None and wanted > room and not self.lenient:
             raise ApiError(
                 f"'max_tokens' or 'max_completion_tokens' is too large: {wanted}. This model's maximum context length "
                 f"is {longest} tokens and your request has {size} input tokens ({wanted} > {longest} - {size}).",
-                param=param,
+                param="max_tokens",
             )
-        allowed = room if wanted is None else min(wanted, room)
-        check_tokens(allowed, call.min_tokens)
-        return allowed
-
-    def check_logprobs(self, kind: str, wanted: int | None) -> None:
-        """Refuse more alternatives than the engine gives.
-
-        Raises:
-            ApiError: There are more wanted.
-        """
-        if wanted is not None and wanted > self.max_logprobs >= 0:
-            raise ApiError(
-                f"Requested {kind} logprobs of {wanted}, which is greater than max allowed: {self.max_logprobs}",
-                param="logprobs" if kind == "sample" else "prompt_logprobs",
-            )
+        return room if wanted is None else min(wanted, room)
 
     def sampling(self, call: Common, max_tokens: int, index: int, logprobs: int | None) -> Sampling:
         """How the sample number `index` of a call is drawn."""
@@ -271,7 +261,7 @@ class Serving:
 
 def request_id(http: web.Request, call: Common, prefix: str) -> str:
     """The id of a call: what the sender says, or a new one."""
-    return f"{prefix}-{http.headers.get('X-Request-Id') or call.request_id or uuid.uuid4().hex}"
+    return f"{prefix}-{http.headers.get('X-Request-Id', call.request_id)}"
 
 
 def failed(answers: Sequence[Answer]) -> None:

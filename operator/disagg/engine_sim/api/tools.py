@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,8 @@ import orjson
 
 from disagg.engine_sim.api.answers import Answer
 from disagg.engine_sim.api.errors import ApiError
-from disagg.engine_sim.api.protocol import ChatRequest, Common, named_tool
+from disagg.engine_sim.api.parts import Function, NamedTool
+from disagg.engine_sim.api.protocol import ChatRequest, Common
 from disagg.engine_sim.text import words
 
 
@@ -18,8 +20,8 @@ def forced_tool(call: Common) -> str | None:
     """The tool that the answer must call; an empty name for any."""
     if not isinstance(call, ChatRequest) or call.tool_choice is None:
         return None
-    if isinstance(call.tool_choice, dict):
-        return named_tool(call.tool_choice)
+    if isinstance(call.tool_choice, NamedTool):
+        return call.tool_choice.function.name
     return "" if call.tool_choice == "required" else None
 
 
@@ -27,23 +29,23 @@ def script(call: Common) -> Callable[[bytes], str] | None:
     """Text that the answer must be: the arguments of a tool, or some JSON."""
     name = forced_tool(call)
     if name is not None and isinstance(call, ChatRequest):
-        tools = [tool.get("function", {}) for tool in call.tools or []]
-        tool = next((each for each in tools if each.get("name") == name), tools[0])
+        tools = [tool.function for tool in call.tools or []]
+        tool = next((each for each in tools if each.name == name), tools[0])
         return lambda state: _tool_call(tool, state, named=bool(name) or bool(call.stream))
-    if (call.response_format or {}).get("type") in {"json_object", "json_schema"}:
+    if call.wants_json:
         return lambda state: '{"answer": "' + words(state, 5) + '"}'
     return None
 
 
-def _tool_call(tool: dict[str, Any], state: bytes, *, named: bool) -> str:
-    parameters = tool.get("parameters", {}).get("properties", {})
+def _tool_call(tool: Function, state: bytes, *, named: bool) -> str:
+    parameters = (tool.parameters or {}).get("properties", {})
     arguments = ", ".join(
-        f'"{key}": "{words(state + key.encode(), 2)}"'
+        f'{json.dumps(key)}: "{words(state + json.dumps(key).encode(), 2)}"'
         for key in (parameters if isinstance(parameters, dict) else {})
     )
     if named:
         return "{" + arguments + "}"
-    return '[{"name": "' + str(tool.get("name")) + '", "parameters": {' + arguments + "}}]"
+    return '[{"name": ' + json.dumps(tool.name) + ', "parameters": {' + arguments + "}}]"
 
 
 def message_of(answer: Answer, tool: str | None, *, lenient: bool) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def delta_of(index: int, text: str, tool: str, call: ChatRequest, started: set[i
     piece: dict[str, Any] = {"index": 0, "function": function}
     if index not in started:
         started.add(index)
-        name = tool or (call.tools or [{}])[0].get("function", {}).get("name")
+        name = tool or (call.tools[0].function.name if call.tools else None)
         piece = {"id": f"chatcmpl-tool-{uuid.uuid4().hex}", "type": "function", **piece}
         piece["function"] = {"name": name, **function}
     return {"tool_calls": [piece]}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from disagg.engine_sim.api.errors import ApiError
-from disagg.engine_sim.api.prompts import chat_prompt
-from disagg.engine_sim.api.protocol import ChatRequest
+from disagg.engine_sim.api.prompts import Conversation, chat_prompt
 from disagg.engine_sim.dialects.sglang.arguments import Arguments
 from disagg.engine_sim.dialects.sglang.calls import Chat, Completion
 from disagg.engine_sim.dialects.sglang.errors import SglangError
@@ -49,12 +48,12 @@ def of_chat(call: Chat) -> list[int]:
         raise SglangError("Field required: role", kind="Bad Request")
     try:
         return chat_prompt(
-            ChatRequest(
-                messages=call.messages,
+            Conversation(
+                call.messages,
                 tools=None if call.tool_choice == "none" else call.tools,
-                chat_template_kwargs=call.chat_template_kwargs,
+                arguments=call.chat_template_kwargs,
                 add_generation_prompt=not call.continue_final_message,
-                continue_final_message=call.continue_final_message,
+                continue_final=call.continue_final_message,
             )
         )
     except ApiError as error:

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from disagg.engine_sim.api.errors import ApiError
-from disagg.engine_sim.api.prompts import chat_prompt, completion_prompts, known_tokens
-from disagg.engine_sim.api.protocol import ChatRequest, CompletionRequest
+from disagg.engine_sim.api.prompts import Conversation, chat_prompt, completion_prompts, known_tokens
 from disagg.engine_sim.api.serving import Serving
 from disagg.engine_sim.dialects.trtllm.arguments import Arguments
 from disagg.engine_sim.dialects.trtllm.protocol import (
@@ -57,7 +56,11 @@ class Worker:
         """
         check(call, self.args.max_beam_width)
         if isinstance(call, CompletionCall):
-            found = completion_prompts(CompletionRequest(prompt=call.prompt))
+            if len({type(each) for each in call.prompt}) > 1:
+                raise ApiError(
+                    "prompt must be text, tokens, or a list of either", kind="Bad Request", param="prompt"
+                )
+            found = [known_tokens(each) for each in completion_prompts(call.prompt)]
         elif isinstance(call, ChatCall):
             found = [_chat(call)]
         else:
@@ -191,10 +194,10 @@ def _chat(call: ChatCall) -> list[int]:
     if not call.messages or any(not isinstance(message.get("role"), str) for message in call.messages):
         raise ApiError("messages: a list of messages with roles is expected")
     return chat_prompt(
-        ChatRequest(
-            messages=call.messages,
+        Conversation(
+            call.messages,
             tools=call.tools,
-            chat_template_kwargs=call.chat_template_kwargs,
+            arguments=call.chat_template_kwargs,
             add_generation_prompt=call.add_generation_prompt,
         )
     )

@@ -95,6 +95,7 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
         seed=args.seed,
         max_logprobs=args.max_logprobs,
         auto_tools=args.auto_tools,
+        tool_parser=args.tool_parser,
         prompt_details=args.prompt_details,
         force_usage=args.force_usage,
         echo_ids=args.echo_ids,

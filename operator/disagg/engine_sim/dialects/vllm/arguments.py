@@ -69,6 +69,7 @@ class Arguments:
     max_loras: int
     max_logprobs: int
     auto_tools: bool
+    tool_parser: bool
     prompt_details: bool
     force_usage: bool
     echo_ids: bool
@@ -214,6 +215,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
         max_loras=get("max_loras", 1),
         max_logprobs=get("max_logprobs", 20),
         auto_tools=get("enable_auto_tool_choice", False),
+        # Without the other flag a parser is not used. Older releases force a tool by a grammar alone.
+        tool_parser=get("enable_auto_tool_choice", False) or release < (0, 32),
         prompt_details=get("enable_prompt_tokens_details", False),
         force_usage=get("enable_force_include_usage", False),
         echo_ids=get("enable_request_id_headers", False),
