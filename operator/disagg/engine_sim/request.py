@@ -131,6 +131,15 @@ class Request:
         return len(self.prompt) + len(self.output)
 
     @property
+    def told_cached_tokens(self) -> int:
+        """Tokens of the prompt that count as cached for its sender: of a pulled one those that prefill had, if it says so."""
+        params = self.transfer or {}
+        told = params.get("remote_prefill_cached_tokens")
+        if params.get("do_remote_prefill") and isinstance(told, int):
+            return told
+        return self.cached_tokens + self.external_tokens
+
+    @property
     def extra(self) -> bytes:
         """What tells its prefix from others with the same tokens."""
         return f"{self.lora or ''}\0{self.salt}".encode()

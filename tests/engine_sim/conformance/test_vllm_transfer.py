@@ -91,17 +91,30 @@ def test_a_chat_goes_the_same_way(pair: VllmPair) -> None:
     assert second.text == pair.alone.post(path, body).text
 
 
-def test_decode_pulls_all_but_the_last_token_and_counts_it(pair: VllmPair) -> None:
+def test_decode_pulls_every_token_and_counts_it(pair: VllmPair) -> None:
     prompt = "counted " + PROMPT
     names = ("vllm:external_prefix_cache_hits_total", "vllm:nixl_bytes_transferred_sum")
     before = [pair.decode.metric(name) for name in names]
     prompt_tokens = pair.complete(prompt).body["usage"]["prompt_tokens"]
     eventually(lambda: pair.decode.metric(names[1]) > before[1])
     hits, size = (pair.decode.metric(name) - old for name, old in zip(names, before, strict=True))
-    assert hits == prompt_tokens - 1
+    assert hits == prompt_tokens
     # Of both models 2 layers x 2 heads x 128 bytes, key and value, in whole blocks.
     block = block_size(pair.decode)
     assert size == -(-prompt_tokens // block) * block * 2 * 2 * 2 * 128
+
+
+def test_cached_tokens_of_an_answer_are_those_that_prefill_had(pair: VllmPair) -> None:
+    prompt = "cached " + PROMPT
+
+    def told(**fields: Any) -> int:
+        usage = pair.complete(prompt, **fields).body["usage"]
+        return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+    first, second = told(), told()
+    size = block_size(pair.prefill)
+    tokens = pair.alone.post("/tokenize", {"prompt": prompt}).body["count"]
+    assert (first, second) == (0, (tokens - 1) // size * size)
 
 
 def test_the_first_token_of_decode_is_its_own(pair: VllmPair) -> None:

@@ -248,7 +248,7 @@ class Serving:
         answer = sum(len(request.output) for request in requests)
         details = None
         if self.prompt_details:
-            cached = sum(request.cached_tokens + request.external_tokens for request in requests[::samples])
+            cached = sum(request.told_cached_tokens for request in requests[::samples])
             details = {"cached_tokens": cached}
         return {
             "prompt_tokens": prompt,
