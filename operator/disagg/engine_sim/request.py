@@ -87,6 +87,7 @@ class Request:
         remote: Whether its prompt's KV comes from a peer.
         doomed: Whether an injected fault lets it fail after its prefill.
         samples: Answers wanted for its prompt, if it is the first of them; else 0.
+        uncached: Whether its prompt must be computed, all of it: log probabilities of its tokens are wanted.
     """
 
     id: str
@@ -101,6 +102,7 @@ class Request:
     remote: bool = False
     doomed: bool = False
     samples: int = 1
+    uncached: bool = False
 
     status: Status = Status.WAITING
     order: int = 0

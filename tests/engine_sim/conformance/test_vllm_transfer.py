@@ -564,7 +564,9 @@ def test_older_releases_say_less(
 
 
 @pytest.mark.stand_in_only("is of an older release")
-def test_before_0_13_prefill_hears_of_the_read_only_if_both_legs_have_the_same_request_id(pair: VllmPair, engines: Engines) -> None:
+def test_before_0_13_prefill_hears_of_the_read_only_if_both_legs_have_the_same_request_id(
+    pair: VllmPair, engines: Engines
+) -> None:
     flag = "--sim-engine-version=0.11.0"
     old = VllmPair(
         start_vllm(engines, "kv_both", flag).ready(),

@@ -228,6 +228,7 @@ class Serving:
                     priority=call.priority,
                     lora=lora,
                     salt=call.cache_salt or "",
+                    uncached=call.of_prompt is not None,
                     # Siblings share it, as in the real engine: the first that has read lets prefill free the blocks.
                     transfer=dict(transfer) if transfer else None,
                     samples=call.choices if index % call.choices == 0 else 0,

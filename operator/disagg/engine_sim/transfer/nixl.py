@@ -28,6 +28,8 @@ _log = logging.getLogger("engine_sim.nixl")
 _REQUIRED = ("remote_engine_id", "remote_request_id", "remote_host", "remote_port")
 _NOT_ITSELF = (0, 20)
 """Release from which an engine does not read its own blocks as a peer's."""
+_COMPUTES_PROMPTS = (0, 32)
+"""Release from which decode computes a prompt of whose tokens log probabilities are wanted, and pulls nothing."""
 _REQUIRED_UNNAMED = ("remote_engine_id", "remote_host", "remote_port")
 """Parameters that a pull needs, and the same of releases that do not name requests."""
 
@@ -152,6 +154,10 @@ class NixlConnector:
         """Whether its KV is to be pulled."""
         params = request.transfer
         if not params or not params.get("do_remote_prefill"):
+            return
+        if request.uncached and self.settings.release >= _COMPUTES_PROMPTS:
+            if params.get("remote_block_ids") and all(key in params for key in self._required):
+                self._spawn(self._free_remote(dict(params)))
             return
         request.remote = True
         if all(params.get(key) is not None for key in self._required):

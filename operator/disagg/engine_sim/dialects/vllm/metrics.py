@@ -261,9 +261,11 @@ class EngineMetrics:
         self._tier["p2p"].inc(external)
 
     def finished(self, request: Request) -> None:
-        """Count a request that is over."""
+        """Count a request that is over; one whose client has gone is forgotten before anybody counts it."""
         one = self._one
         reason = request.finish_reason or "abort"
+        if reason == "abort":
+            return
         self._success[reason].inc()
         tokens = len(request.output)
         first = request.first_token_at
