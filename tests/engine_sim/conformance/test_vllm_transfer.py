@@ -425,20 +425,40 @@ def test_a_block_that_there_is_not_fails_the_request(pair: VllmPair) -> None:
         {"remote_host": "no such host"},
         {"remote_host": ["127.0.0.1"]},
         {"tp_size": "all"},
-        {"remote_block_ids": {"0": [1]}},
-        {"remote_block_ids": [["a"]]},
-        {"remote_block_ids": [[]]},
-        {"remote_block_ids": "1"},
     ],
     ids=str,
 )
 def test_nonsense_fails_the_request_and_not_the_engine(pair: VllmPair, nonsense: dict[str, Any]) -> None:
-    params = pair.leg(pair.body(PROMPT))
+    prompt = f"{nonsense} " + PROMPT
+    params = pair.leg(pair.body(prompt))
     # Of an engine that is not known yet, lest its address be of no interest.
-    unknown = {"remote_engine_id": f"unknown {nonsense}"} if "remote_block_ids" not in nonsense else {}
-    reply = decode(pair.decode, {**params, **unknown, **nonsense}, cache_salt=str(nonsense))
+    unknown = {"remote_engine_id": f"unknown {nonsense}"}
+    reply = decode(pair.decode, {**params, **unknown, **nonsense}, prompt=prompt)
     assert reply.status == 500
     assert pair.complete("still alive").status == 200
+
+
+LIKE = pytest.mark.stand_in_only("takes an engine; another of the kind is asked of the real one")
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        {"0": [1]},
+        pytest.param([["a"]], marks=LIKE),
+        pytest.param([[]], marks=LIKE),
+        pytest.param("1", marks=LIKE),
+        pytest.param([[1]], marks=LIKE),
+        pytest.param([1, 2, 3], marks=LIKE),
+    ],
+    ids=str,
+)
+def test_block_ids_that_are_none_end_decode(pair: VllmPair, engines: Engines, blocks: Any) -> None:
+    engine = start_vllm(engines, "kv_consumer", LENGTH).ready()
+    params = pair.leg(pair.body(PROMPT))
+    reply = decode(engine, {**params, "remote_block_ids": blocks})
+    assert (reply.status, reply.body["error"]) == (500, DEAD)
+    engine.process.wait(DEADLINE)
 
 
 @pytest.mark.parametrize(
