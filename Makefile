@@ -41,9 +41,10 @@ e2e: .venv toolchain ## Install the operator's image by helm on a real node, and
 engine-flags: .venv ## Check the lists of engine flags against the releases, which are downloaded (a gigabyte, then cached)
 	DISAGG_ENGINE_FLAGS=1 $(BIN)/pytest tests/engine_flags
 
-e2e-vllm: .venv ## Run a pair on real vLLM as rendered, on CPUs: 7 GB of disk, 15 minutes, root
+e2e-vllm: .venv ## Run a pair on real vLLM as rendered, and the stand-in's tests on it, on CPUs: 7 GB of disk, 45 minutes, root
 	$(BIN)/python -m e2e.real_vllm
 	DISAGG_E2E_VLLM=1 $(BIN)/pytest --durations=0 tests/real_vllm
+	DISAGG_E2E_VLLM=1 $(BIN)/pytest --durations=0 tests/engine_sim/conformance/test_pairs.py tests/engine_sim/conformance/test_vllm_*.py
 
 demo: .venv toolchain ## Watch a 70B model come up on simulated racks; NAME=demo
 	$(BIN)/python -m e2e.demo --name $(or $(NAME),demo)

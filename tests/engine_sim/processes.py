@@ -18,6 +18,7 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 _Found = TypeVar("_Found")
@@ -104,6 +105,7 @@ class Program:
         folder: Where it is started; None for where the tests are.
         start_seconds: How long its start may take.
         is_stand_in: Whether it is, and so has faults to be asked for.
+        is_isolated: Whether the command's own child is the engine, in namespaces.
     """
 
     command: list[str]
@@ -111,6 +113,7 @@ class Program:
     folder: Path | None = None
     start_seconds: float = DEADLINE
     is_stand_in: bool = True
+    is_isolated: bool = False
 
 
 STAND_IN = Program([sys.executable, "-m", "disagg.engine_sim"], os.environ)
@@ -222,7 +225,11 @@ class Engine:
         return self.process.wait(10)
 
     def terminate(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
+        if not self._program.is_isolated:
+            self.process.send_signal(signal.SIGTERM)
+            return
+        for child in psutil.Process(self.process.pid).children():
+            child.send_signal(signal.SIGTERM)
 
 
 def read_events(response: HTTPResponse) -> Events:

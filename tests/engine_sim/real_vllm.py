@@ -72,6 +72,7 @@ def _program(folder: Path) -> Program:
         "OMP_NUM_THREADS": "1",
         "UCX_TLS": "tcp,self,sm",
     }
-    return Program(
-        bound([str(found.programs / "vllm")]), environment, folder, _START_SECONDS, is_stand_in=False
-    )
+    # Number 1 of a process namespace: what it has started ends with it, however that ends.
+    isolated = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
+    command = bound([*isolated, str(found.programs / "vllm")])
+    return Program(command, environment, folder, _START_SECONDS, is_stand_in=False, is_isolated=True)

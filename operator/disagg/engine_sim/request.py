@@ -90,6 +90,7 @@ class Request:
         remote: Whether its prompt's KV comes from a peer.
         doomed: Whether an injected fault lets it fail after its prefill.
         samples: Answers wanted for its prompt, if it is the first of them; else 0.
+        uncached: Whether its prompt must be computed, all of it: log probabilities of its tokens are wanted.
     """
 
     id: str
@@ -104,6 +105,7 @@ class Request:
     remote: bool = False
     doomed: bool = False
     samples: int = 1
+    uncached: bool = False
 
     status: Status = Status.WAITING
     order: int = 0
@@ -132,6 +134,15 @@ class Request:
     def total(self) -> int:
         """Tokens of prompt and answer so far."""
         return len(self.prompt) + len(self.output)
+
+    @property
+    def told_cached_tokens(self) -> int:
+        """Tokens of the prompt that count as cached for its sender: of a pulled one those that prefill had, if it says so."""
+        params = self.transfer or {}
+        told = params.get("remote_prefill_cached_tokens")
+        if params.get("do_remote_prefill") and isinstance(told, int):
+            return told
+        return self.cached_tokens + self.external_tokens
 
     @property
     def extra(self) -> bytes:

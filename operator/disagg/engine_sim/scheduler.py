@@ -300,7 +300,8 @@ class Scheduler:
             return True
         size = self.pool.block_size
         # At least one token must be computed, for its logits.
-        cached = self.pool.cached_prefix(request.hashes[: (request.total - 1) // size])
+        known = [] if request.uncached else request.hashes[: (request.total - 1) // size]
+        cached = self.pool.cached_prefix(known)
         needed = -(-(len(request.prompt) if request.remote else len(cached) * size + 1) // size)
         if needed - len(cached) > self.pool.available(cached):
             return False

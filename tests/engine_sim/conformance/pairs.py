@@ -105,8 +105,8 @@ class VllmPair:
 
 def vllm_pair(engines: Engines) -> VllmPair:
     pair = VllmPair(
-        start_vllm(engines, "kv_producer", LENGTH),
-        start_vllm(engines, "kv_consumer", LENGTH),
+        start_vllm(engines, "kv_producer", LENGTH, "--enable-prompt-tokens-details"),
+        start_vllm(engines, "kv_consumer", LENGTH, "--enable-prompt-tokens-details"),
         engines.start("serve", MODEL, *SCALE, LENGTH),
     )
     for engine in (pair.prefill, pair.decode, pair.alone):

@@ -60,10 +60,15 @@ def test_there_is_nothing_that_the_real_one_has_not(pair: VllmPair) -> None:
 
 def test_a_request_over_a_pair_is_counted_where_it_happens(pair: VllmPair) -> None:
     prefill, decode = pair.prefill, pair.decode
+    sources = "vllm:prompt_tokens_by_source_total"
     before = decode.metric("vllm:generation_tokens_total")
+    computed = decode.metric(sources, source="local_compute")
+    pulled = decode.metric(sources, source="external_kv_transfer")
     reply = pair.complete("counted once, in the right place " * 5, ignore_eos=True, max_tokens=7)
     assert decode.metric("vllm:generation_tokens_total") == before + 7
     tokens = reply.body["usage"]["prompt_tokens"]
+    assert decode.metric(sources, source="local_compute") == computed
+    assert decode.metric(sources, source="external_kv_transfer") == pulled + tokens
     eventually(lambda: blocks_in_use(prefill) == 0)
     for engine in (prefill, decode):
         assert engine.metric("vllm:prompt_tokens_total") == engine.metric(

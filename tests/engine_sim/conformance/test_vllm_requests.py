@@ -103,7 +103,7 @@ def chat(engine: Engine, **fields: Any) -> Reply:
         ({"n": 16385, "temperature": 1}, "n must be at most 16384, got 16385."),
         ({"prompt": {"text": "no"}}, "4 validation errors"),
         ({"prompt": ["text", 5]}, "5 validation errors"),
-                ({"prompt": [[5], []]}, "The decoder prompt cannot be empty"),
+        ({"prompt": [[5], []]}, "The decoder prompt cannot be empty"),
         ({"kv_transfer_params": "all"}, "Input should be a valid dictionary"),
         ({"n": 0}, "n must be at least 1, got 0."),
         ({"n": 2, "temperature": 0}, "n must be 1 when using greedy sampling, got 2."),
@@ -131,7 +131,10 @@ def test_a_completion_is_refused(engine: Engine, fields: dict[str, Any], message
             {"max_tokens": 9, "max_completion_tokens": 1, "min_tokens": 5},
             "min_tokens must be less than or equal to max_tokens=1, got 5.",
         ),
-        ({"stream_options": {"include_usage": True}}, "Stream options can only be defined when `stream=True`."),
+        (
+            {"stream_options": {"include_usage": True}},
+            "Stream options can only be defined when `stream=True`.",
+        ),
         ({"top_logprobs": 2}, "when using `top_logprobs`, `logprobs` must be set to true."),
         ({"tools": []}, "`tools` must not be an empty array."),
         ({"tool_choice": "required"}, "When using `tool_choice`, `tools` must be set."),
@@ -279,10 +282,20 @@ def test_max_completion_tokens_overrides_max_tokens_on_the_prefill_leg(engine: E
     assert reply.body["usage"]["completion_tokens"] == 6
 
 
-def test_prompt_logprobs_of_pulled_tokens_break(engine: Engine) -> None:
-    params = complete(engine, **PREFILL).body["kv_transfer_params"]
-    assert complete(engine, kv_transfer_params=params, prompt_logprobs=1).status == 500
-    assert complete(engine, kv_transfer_params=params, echo=True, logprobs=1).status == 500
+def test_log_probabilities_of_a_prompt_are_computed_whoever_has_its_cache(engine: Engine) -> None:
+    for fields in ({"prompt_logprobs": 0}, {"echo": True, "logprobs": 0}):
+        expected = complete(engine, **fields).body["choices"]
+        params = complete(engine, **PREFILL).body["kv_transfer_params"]
+        reply = complete(engine, kv_transfer_params=params, **fields)
+        assert (reply.status, reply.body["choices"]) == (200, expected)
+
+
+@pytest.mark.stand_in_only("is of an older release")
+def test_before_0_32_log_probabilities_of_pulled_tokens_break(engines: Engines) -> None:
+    old = start_vllm(engines, "kv_both", "--sim-engine-version=0.28.0").ready()
+    params = complete(old, **PREFILL).body["kv_transfer_params"]
+    assert complete(old, kv_transfer_params=params, prompt_logprobs=1).status == 500
+    assert complete(old, kv_transfer_params=params, echo=True, logprobs=1).status == 500
 
 
 # Answers.
@@ -291,7 +304,14 @@ def test_prompt_logprobs_of_pulled_tokens_break(engine: Engine) -> None:
 def test_a_completion_has_the_fields_of_vllm(engine: Engine) -> None:
     reply = engine.post(
         COMPLETIONS,
-        {"model": MODEL, "prompt": "hello", "max_tokens": 3, "logprobs": 2, "ignore_eos": True},
+        {
+            "model": MODEL,
+            "prompt": "hello",
+            "max_tokens": 3,
+            "temperature": 0,
+            "logprobs": 2,
+            "ignore_eos": True,
+        },
         {"X-Request-Id": "mine"},
     )
     body = reply.body
@@ -305,7 +325,7 @@ def test_a_completion_has_the_fields_of_vllm(engine: Engine) -> None:
     assert choice["finish_reason"] == "length"
     logprobs = choice["logprobs"]
     assert "".join(logprobs["tokens"]) == choice["text"]
-    assert [len(each) for each in logprobs["top_logprobs"]] == [3, 3, 3]
+    assert [len(each) for each in logprobs["top_logprobs"]] == [2, 2, 2]
     assert logprobs["text_offset"][0] == 0
     assert all(each <= 0 for each in logprobs["token_logprobs"])
 
@@ -357,10 +377,10 @@ def test_older_releases_have_fewer_fields(
 def test_a_stream_names_its_engine_at_the_end(engine: Engine) -> None:
     body = {"model": MODEL, "prompt": "hi", "max_tokens": 3, "ignore_eos": True}
     name = engine.post(COMPLETIONS, body).body["system_fingerprint"]
-    chunks = engine.stream(COMPLETIONS, body).chunks
-    assert [chunk.get("system_fingerprint") for chunk in chunks] == [None, None, name]
-    chunks = engine.stream(COMPLETIONS, {**body, "stream_options": {"include_usage": True}}).chunks
-    assert [chunk.get("system_fingerprint") for chunk in chunks] == [None, None, None, name]
+    for options in (None, {"include_usage": True}):
+        *chunks, last = engine.stream(COMPLETIONS, {**body, "stream_options": options}).chunks
+        assert [chunk for chunk in chunks if "system_fingerprint" in chunk] == []
+        assert last["system_fingerprint"] == name
 
 
 def test_log_probabilities_of_a_prompt(engine: Engine) -> None:
@@ -409,9 +429,10 @@ def test_echo_with_log_probabilities_has_those_of_the_prompt(engine: Engine) -> 
 def test_a_stream_that_echoes_tells_the_tokens_of_the_prompt_first(engine: Engine) -> None:
     body = {"model": MODEL, "prompt": "hi", "max_tokens": 2, "ignore_eos": True, "echo": True}
     tokens = engine.post("/tokenize", {"prompt": "hi"}).body["tokens"]
-    chunks = engine.stream(COMPLETIONS, body).chunks
-    assert [chunk["choices"][0]["prompt_token_ids"] for chunk in chunks] == [tokens, None]
-    assert chunks[0]["choices"][0]["text"].startswith("hi")
+    first, *others = engine.stream(COMPLETIONS, body).chunks
+    assert first["choices"][0]["prompt_token_ids"] == tokens
+    assert first["choices"][0]["text"].startswith("hi")
+    assert {chunk["choices"][0]["prompt_token_ids"] for chunk in others} <= {None}
 
 
 def test_stop_strings_end_the_answer_and_are_not_part_of_it(engine: Engine) -> None:
@@ -439,7 +460,7 @@ def test_a_stream_of_a_completion(engine: Engine) -> None:
     prompt_tokens = engine.post("/tokenize", {"prompt": "hi"}).body["count"]
     events = engine.stream(COMPLETIONS, {**body, "stream_options": {"include_usage": True}})
     *chunks, last = events.chunks
-    assert (len(chunks), events.done) == (6, True)
+    assert events.done
     assert {chunk["object"] for chunk in chunks} == {"text_completion"}
     assert last["choices"] == []
     assert last["usage"] == {
@@ -452,7 +473,8 @@ def test_a_stream_of_a_completion(engine: Engine) -> None:
     for choice in whole["choices"]:
         pieces = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == choice["index"]]
         assert "".join(piece["text"] for piece in pieces) == choice["text"]
-        assert [piece["finish_reason"] for piece in pieces] == [None, None, "length"]
+        # A token each, or several where the server is slow.
+        assert [piece["finish_reason"] for piece in pieces] == [None] * (len(pieces) - 1) + ["length"]
 
 
 def test_usage_comes_with_every_event_if_wanted(engine: Engine) -> None:
@@ -461,7 +483,8 @@ def test_usage_comes_with_every_event_if_wanted(engine: Engine) -> None:
         COMPLETIONS,
         {"model": MODEL, "prompt": "hi", "max_tokens": 3, "ignore_eos": True, "stream_options": options},
     )
-    assert [chunk["usage"]["completion_tokens"] for chunk in events.chunks] == [1, 2, 3, 3]
+    told = [chunk["usage"]["completion_tokens"] for chunk in events.chunks]
+    assert (told, told[-2:]) == (sorted(told), [3, 3])
 
 
 def test_a_stream_of_a_chat_begins_with_the_role(engine: Engine) -> None:
@@ -586,5 +609,6 @@ def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
         eventually(lambda: engine.metric("vllm:num_requests_running") == 1)
         connection.close()
         eventually(lambda: engine.metric("vllm:num_requests_running") == 0)
-    assert engine.metric("vllm:request_success_total", finished_reason="abort") >= 1
+    # Nobody counts it.
+    assert engine.metric("vllm:request_success_total", finished_reason="abort") == 0
     assert engine.get("/load").body == {"server_load": 0}

@@ -91,17 +91,30 @@ def test_a_chat_goes_the_same_way(pair: VllmPair) -> None:
     assert second.text == pair.alone.post(path, body).text
 
 
-def test_decode_pulls_all_but_the_last_token_and_counts_it(pair: VllmPair) -> None:
+def test_decode_pulls_every_token_and_counts_it(pair: VllmPair) -> None:
     prompt = "counted " + PROMPT
     names = ("vllm:external_prefix_cache_hits_total", "vllm:nixl_bytes_transferred_sum")
     before = [pair.decode.metric(name) for name in names]
     prompt_tokens = pair.complete(prompt).body["usage"]["prompt_tokens"]
     eventually(lambda: pair.decode.metric(names[1]) > before[1])
     hits, size = (pair.decode.metric(name) - old for name, old in zip(names, before, strict=True))
-    assert hits == prompt_tokens - 1
+    assert hits == prompt_tokens
     # Of both models 2 layers x 2 heads x 128 bytes, key and value, in whole blocks.
     block = block_size(pair.decode)
     assert size == -(-prompt_tokens // block) * block * 2 * 2 * 2 * 128
+
+
+def test_cached_tokens_of_an_answer_are_those_that_prefill_had(pair: VllmPair) -> None:
+    prompt = "cached " + PROMPT
+
+    def told(**fields: Any) -> int:
+        usage = pair.complete(prompt, **fields).body["usage"]
+        return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+    first, second = told(), told()
+    size = block_size(pair.prefill)
+    tokens = pair.alone.post("/tokenize", {"prompt": prompt}).body["count"]
+    assert (first, second) == (0, (tokens - 1) // size * size)
 
 
 def test_the_first_token_of_decode_is_its_own(pair: VllmPair) -> None:
@@ -243,7 +256,8 @@ def test_a_client_that_leaves_during_a_transfer_lets_it_end(pair: VllmPair, engi
     eventually(lambda: slow.state()["remote"] == 0)
     assert slow.state()["free_blocks"] == slow.state()["blocks"] - 1
     eventually(lambda: waiting.prefill.state()["leases"] == 0)
-    assert waiting.prefill.metric("vllm:nixl_num_notifications_after_expiry_total") == 0
+    # Told twice: that the client has gone, and that all is read.
+    eventually(lambda: waiting.prefill.metric("vllm:nixl_num_notifications_after_expiry_total") == 1)
     eventually(lambda: slow.metric("vllm:nixl_xfer_time_seconds_count") == 1)
 
 
@@ -281,6 +295,19 @@ def test_a_second_read_finds_other_bytes(pair: VllmPair) -> None:
     # Of a real one these blocks hold what they held, until somebody takes them: that is luck.
     assert (reply.text != pair.single(prompt).text) is pair.prefill.is_stand_in
     eventually(lambda: stepped_metric(pair.prefill, late) == before + 1)
+
+
+def test_under_another_request_id_the_blocks_are_read_and_not_freed(pair: VllmPair) -> None:
+    prompt = "another id " + PROMPT
+    late = "vllm:nixl_num_notifications_after_expiry_total"
+    before, blocks = stepped_metric(pair.prefill, late), blocks_in_use(pair.prefill)
+    params = pair.leg(pair.body(prompt))
+    reply = decode(pair.decode, {**params, "remote_request_id": "another"}, prompt=prompt)
+    assert (reply.status, reply.text) == (200, pair.single(prompt).text)
+    eventually(lambda: stepped_metric(pair.prefill, late) == before + 1)
+    assert blocks_in_use(pair.prefill) > blocks
+    assert decode(pair.decode, params, prompt=prompt).status == 200
+    eventually(lambda: blocks_in_use(pair.prefill) == blocks)
 
 
 def test_with_several_samples_the_first_one_frees_the_blocks(pair: VllmPair) -> None:
@@ -398,20 +425,40 @@ def test_a_block_that_there_is_not_fails_the_request(pair: VllmPair) -> None:
         {"remote_host": "no such host"},
         {"remote_host": ["127.0.0.1"]},
         {"tp_size": "all"},
-        {"remote_block_ids": {"0": [1]}},
-        {"remote_block_ids": [["a"]]},
-        {"remote_block_ids": [[]]},
-        {"remote_block_ids": "1"},
     ],
     ids=str,
 )
 def test_nonsense_fails_the_request_and_not_the_engine(pair: VllmPair, nonsense: dict[str, Any]) -> None:
-    params = pair.leg(pair.body(PROMPT))
+    prompt = f"{nonsense} " + PROMPT
+    params = pair.leg(pair.body(prompt))
     # Of an engine that is not known yet, lest its address be of no interest.
-    unknown = {"remote_engine_id": f"unknown {nonsense}"} if "remote_block_ids" not in nonsense else {}
-    reply = decode(pair.decode, {**params, **unknown, **nonsense}, cache_salt=str(nonsense))
+    unknown = {"remote_engine_id": f"unknown {nonsense}"}
+    reply = decode(pair.decode, {**params, **unknown, **nonsense}, prompt=prompt)
     assert reply.status == 500
     assert pair.complete("still alive").status == 200
+
+
+LIKE = pytest.mark.stand_in_only("takes an engine; another of the kind is asked of the real one")
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        {"0": [1]},
+        pytest.param([["a"]], marks=LIKE),
+        pytest.param([[]], marks=LIKE),
+        pytest.param("1", marks=LIKE),
+        pytest.param([[1]], marks=LIKE),
+        pytest.param([1, 2, 3], marks=LIKE),
+    ],
+    ids=str,
+)
+def test_block_ids_that_are_none_end_decode(pair: VllmPair, engines: Engines, blocks: Any) -> None:
+    engine = start_vllm(engines, "kv_consumer", LENGTH).ready()
+    params = pair.leg(pair.body(PROMPT))
+    reply = decode(engine, {**params, "remote_block_ids": blocks})
+    assert (reply.status, reply.body["error"]) == (500, DEAD)
+    engine.process.wait(DEADLINE)
 
 
 @pytest.mark.parametrize(
@@ -537,7 +584,9 @@ def test_older_releases_say_less(
 
 
 @pytest.mark.stand_in_only("is of an older release")
-def test_before_0_13_both_legs_need_the_same_request_id(pair: VllmPair, engines: Engines) -> None:
+def test_before_0_13_prefill_hears_of_the_read_only_if_both_legs_have_the_same_request_id(
+    pair: VllmPair, engines: Engines
+) -> None:
     flag = "--sim-engine-version=0.11.0"
     old = VllmPair(
         start_vllm(engines, "kv_both", flag).ready(),
@@ -547,7 +596,7 @@ def test_before_0_13_both_legs_need_the_same_request_id(pair: VllmPair, engines:
     params = old.leg(old.body(PROMPT), "one")
     body = {**old.body(PROMPT), "kv_transfer_params": params}
     reply = old.decode.post("/v1/completions", body, {"X-Request-Id": "another"})
-    assert (reply.status, reply.text != pair.single(PROMPT).text) == (200, True)
+    assert (reply.status, reply.text) == (200, pair.single(PROMPT).text)
     assert old.prefill.state()["leases"] == 1
 
 

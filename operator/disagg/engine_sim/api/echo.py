@@ -22,7 +22,8 @@ def said_of(
     found: list[tuple[float, list[int]]],
 ) -> tuple[str, dict[str, Any] | None]:
     """Text and log probabilities of a choice, with those of the prompt before them if it is to be repeated."""
-    logprobs: list[tuple[float | None, list[int]]] = [*found]
+    # What was said is one of the likeliest, of which as many are told as were asked for.
+    logprobs: list[tuple[float | None, list[int]]] = [(logprob, others[:-1]) for logprob, others in found]
     if call.echo and prompt:
         if echoes_only(call):
             text, tokens, logprobs = "", [], []

@@ -72,7 +72,6 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
             return await _broken(serving, http, call, late)
         return await _stream(serving, http, engine, call, own, sequences, streamer)
     answers, requests = await _whole(serving, engine, call, own, sequences)
-    wanted_of_prompt = call.logprobs if echo and call.prompt_logprobs is None else call.prompt_logprobs
     said = [
         said_of(call, request.prompt, answer.text, answer.tokens, answer.logprobs)
         for answer, request in zip(answers, requests, strict=True)
@@ -85,7 +84,7 @@ async def completions(serving: Serving, http: web.Request) -> web.StreamResponse
             "finish_reason": answer.finish_reason,
             "stop_reason": answer.stop_reason,
             "token_ids": answer.tokens if call.return_token_ids else None,
-            "prompt_logprobs": prompt_logprobs(request.prompt, wanted_of_prompt),
+            "prompt_logprobs": prompt_logprobs(request.prompt, call.of_prompt),
             "prompt_token_ids": request.prompt if call.return_token_ids else None,
             **serving.shape.choice,
         }
@@ -298,7 +297,7 @@ def _respond(  # noqa: PLR0913, PLR0917 - the parts it is made of
     }
     if head["object"] == "chat.completion":
         whole |= {
-            "prompt_logprobs": prompt_logprobs(requests[0].prompt, call.prompt_logprobs),
+            "prompt_logprobs": prompt_logprobs(requests[0].prompt, call.of_prompt),
             "prompt_token_ids": requests[0].prompt if call.return_token_ids else None,
             **serving.shape.chat,
         }

@@ -102,6 +102,11 @@ class Common(BaseModel):
         return None
 
     @property
+    def of_prompt(self) -> int | None:
+        """Log probabilities wanted for each token of the prompt; None for none."""
+        return self.prompt_logprobs
+
+    @property
     def wants_json(self) -> bool:
         """Whether the answer must be JSON."""
         if isinstance(self.response_format, ResponseFormat):
@@ -128,6 +133,11 @@ class CompletionRequest(Common):
     def alternatives(self) -> int | None:
         """Log probabilities wanted for each token; None for none."""
         return self.logprobs
+
+    @property
+    def of_prompt(self) -> int | None:
+        """As many as of the answer's tokens, if the prompt is repeated."""
+        return self.logprobs if self.echo and self.prompt_logprobs is None else self.prompt_logprobs
 
 
 class ChatRequest(Common):
@@ -159,6 +169,11 @@ class ChatRequest(Common):
     def alternatives(self) -> int | None:
         """Log probabilities wanted for each token; None for none."""
         return self.top_logprobs if self.logprobs else None
+
+    @property
+    def of_prompt(self) -> int | None:
+        """As many as of the answer's tokens, if the prompt is repeated."""
+        return self.top_logprobs if self.echo and self.prompt_logprobs is None else self.prompt_logprobs
 
     @property
     def schemas(self) -> Sequence[dict[str, Any]]:

@@ -228,6 +228,7 @@ class Serving:
                     priority=call.priority,
                     lora=lora,
                     salt=call.cache_salt or "",
+                    uncached=call.of_prompt is not None,
                     # Siblings share it, as in the real engine: the first that has read lets prefill free the blocks.
                     transfer=dict(transfer) if transfer else None,
                     samples=call.choices if index % call.choices == 0 else 0,
@@ -248,7 +249,7 @@ class Serving:
         answer = sum(len(request.output) for request in requests)
         details = None
         if self.prompt_details:
-            cached = sum(request.cached_tokens + request.external_tokens for request in requests[::samples])
+            cached = sum(request.told_cached_tokens for request in requests[::samples])
             details = {"cached_tokens": cached}
         return {
             "prompt_tokens": prompt,

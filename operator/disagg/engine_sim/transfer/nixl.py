@@ -21,15 +21,15 @@ from disagg.engine_sim.timing import Link
 from disagg.engine_sim.transfer.connector import FatalError, TransferError, TransferObserver
 from disagg.engine_sim.transfer.data import DataClient, DataServer
 from disagg.engine_sim.transfer.handshake import AgentMetadata, HandshakeError, Local, Payload, check
+from disagg.engine_sim.transfer.params import blocks_of, has_source, required
 from disagg.engine_sim.transfer.side_channel import SideChannel, ask
 
 _log = logging.getLogger("engine_sim.nixl")
 
-_REQUIRED = ("remote_engine_id", "remote_request_id", "remote_host", "remote_port")
 _NOT_ITSELF = (0, 20)
 """Release from which an engine does not read its own blocks as a peer's."""
-_REQUIRED_UNNAMED = ("remote_engine_id", "remote_host", "remote_port")
-"""Parameters that a pull needs, and the same of releases that do not name requests."""
+_COMPUTES_PROMPTS = (0, 32)
+"""Release from which decode computes a prompt of whose tokens log probabilities are wanted, and pulls nothing."""
 
 
 class Keeper(Protocol):
@@ -153,6 +153,10 @@ class NixlConnector:
         params = request.transfer
         if not params or not params.get("do_remote_prefill"):
             return
+        if request.uncached and self.settings.release >= _COMPUTES_PROMPTS:
+            if params.get("remote_block_ids") and all(key in params for key in self._required):
+                self._spawn(self._free_remote(dict(params)))
+            return
         request.remote = True
         if all(params.get(key) is not None for key in self._required):
             self._beating[request.id] = {**params, "remote_request_id": self._remote_request_id(request)}
@@ -168,20 +172,7 @@ class NixlConnector:
 
     @property
     def _required(self) -> tuple[str, ...]:
-        return _REQUIRED if self.settings.names_requests else _REQUIRED_UNNAMED
-
-    async def _follow(self, params: dict[str, Any]) -> None:
-        """Do what vLLM does with a request whose parameters are not all there.
-
-        Raises:
-            FatalError: It asserts that there are blocks, and nothing catches that.
-        """
-        if not params.get("remote_block_ids"):
-            raise FatalError("AssertionError: num_external_tokens == 0")
-        if any(key not in params for key in self._required):
-            _log.warning("Got invalid KVTransferParams: %s. This request will not utilize KVTransfer", params)
-            # It waits for KV that nobody fetches, until its sender leaves.
-            await asyncio.Event().wait()
+        return required(named=self.settings.names_requests)
 
     async def fetch(self, pull: Pull) -> list[bytes]:
         """Handshake if it is the first time, wait for the wire, read, notify."""
@@ -189,7 +180,10 @@ class NixlConnector:
         params = request.transfer or {}
         if request.finish_reason is not None:
             raise TransferError("aborted before its transfer began")
-        await self._follow(params)
+        if not has_source(params, self._required):
+            _log.warning("Got invalid KVTransferParams: %s. This request will not utilize KVTransfer", params)
+            # It waits for KV that nobody fetches, until its sender leaves.
+            await asyncio.Event().wait()
         started = self._clock.now()
         self._fetching.add(request.id)
         try:
@@ -214,13 +208,13 @@ class NixlConnector:
         return content
 
     async def _read(self, peer: _Peer, pull: Pull, params: dict[str, Any]) -> list[bytes]:
-        remote = _flat(params["remote_block_ids"])
+        remote = blocks_of(params["remote_block_ids"], by_group=self.settings.release >= (0, 12))
         theirs = peer.metadata.block_size
         ratio = self._local.block_size // theirs
         tokens = len(pull.request.prompt) - pull.skip
         wanted = -(-tokens // theirs)
         if wanted > len(remote):
-            raise TransferError(f"{wanted} blocks are needed, the peer has {len(remote)}")
+            raise FatalError(f"AssertionError: {wanted} blocks are needed, the peer has {len(remote)}")
         # Bytes are taken when the wire is through: what happens to the blocks until then, happens to the request.
         await self._clock.sleep_until(
             self._link.reserve(
@@ -353,19 +347,22 @@ class NixlConnector:
             offer["remote_prefill_cached_tokens"] = request.cached_tokens
         return offer
 
-    def read(self, blocks: Sequence[int], request_id: str) -> list[bytes] | None:
-        """What a peer gets that reads these blocks now."""
+    def read(self, blocks: Sequence[int], _request_id: str) -> list[bytes] | None:
+        """What a peer gets that reads these blocks now: nobody asks for whom."""
         pool = self._keeper.pool
         if any(not 0 < block < pool.count for block in blocks):
             return None
-        content = [pool.content.get(block, b"\0") for block in blocks]
-        if request_id in self._keeper.leases.held:
+        kept = {block for lease in self._keeper.leases.held.values() for block in lease.blocks}
+        return [self._bytes_of(block, is_kept=block in kept) for block in blocks]
+
+    def _bytes_of(self, block: int, *, is_kept: bool) -> bytes:
+        content = self._keeper.pool.content.get(block, b"\0")
+        if is_kept:
             return content
         # Freed, so somebody else's by now. The reader can't know.
-        return [
-            b"".join(hashlib.blake2b(each + b"reused").digest()[:32] for _ in range(max(1, len(each) // 32)))
-            for each in content
-        ]
+        return b"".join(
+            hashlib.blake2b(content + b"reused").digest()[:32] for _ in range(max(1, len(content) // 32))
+        )
 
     def notified(self, message: str) -> None:
         """A peer has read blocks, or still wants them."""
@@ -383,16 +380,3 @@ class NixlConnector:
                 "They may have expired.",
                 request_id,
             )
-
-
-def _flat(block_ids: Any) -> list[int]:  # noqa: ANN401 - whatever the sender says
-    """Block ids of the one KV cache group there is; before groups they were a plain list.
-
-    Raises:
-        TransferError: They are neither.
-    """
-    if isinstance(block_ids, list):
-        found = block_ids[0] if block_ids and isinstance(block_ids[0], list) else block_ids
-        if all(isinstance(block, int) for block in found):
-            return list(found)
-    raise TransferError(f"block ids expected, not {block_ids!r}")

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from disagg.engine_sim.api.errors import ApiError
-from disagg.engine_sim.api.protocol import Common, CompletionRequest
+from disagg.engine_sim.api.protocol import Common
 from disagg.engine_sim.api.serving import Models, Serving
 from disagg.engine_sim.blocks import BlockPool
 from disagg.engine_sim.clock import Clock
@@ -104,7 +104,7 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
         tells_of_refusals=args.release >= (0, 22),
         stream_transfer=args.release >= (0, 33),
         shape=shape_of(args),
-        admit=_no_pulled_logprobs,
+        admit=_no_pulled_logprobs if args.release < (0, 32) else lambda _call: None,
     )
     app = routes(serving, registry, args)
     settings = ProcessSettings(
@@ -128,10 +128,8 @@ def _suffix(args: Arguments, rank: int) -> str:
 
 
 def _no_pulled_logprobs(call: Common) -> None:
-    """Log probabilities of a prompt need its computation, which a peer has done: the real one breaks on them."""
-    pulled = bool((call.kv_transfer_params or {}).get("do_remote_prefill"))
-    echoed = isinstance(call, CompletionRequest) and bool(call.echo) and call.logprobs is not None
-    if pulled and (call.prompt_logprobs is not None or echoed):
+    """Log probabilities of a prompt need its computation, which a peer has done: older releases break on them."""
+    if (call.kv_transfer_params or {}).get("do_remote_prefill") and call.of_prompt is not None:
         raise ApiError("Internal server error", status=500, kind="InternalServerError")
 
 

@@ -234,6 +234,9 @@ class EngineMetrics:
         one["prefix_cache_hits"].inc(request.computed)
         if self._connector:
             one["external_prefix_cache_queries"].inc(request.total - request.computed)
+            if request.remote:
+                # The connector says that it has them all, whether they come or not.
+                one["external_prefix_cache_hits"].inc(request.total - request.computed)
 
     def stepped(self, step: Step) -> None:
         """Count a step's tokens."""
@@ -250,20 +253,19 @@ class EngineMetrics:
         one["time_to_first_token_seconds"].observe(now - request.arrival)
         one["prompt_tokens"].inc(size)
         cached, external = request.cached_tokens, request.external_tokens
-        # The last token of a pulled prompt is computed here again.
-        external = max(0, external - 1) if cached + external == size else external
         self._source["local_cache_hit"].inc(cached)
         self._source["external_kv_transfer"].inc(external)
         self._source["local_compute"].inc(size - cached - external)
-        one["external_prefix_cache_hits"].inc(external)
         one["prompt_tokens_cached"].inc(cached + external)
         self._tier["device"].inc(cached)
         self._tier["p2p"].inc(external)
 
     def finished(self, request: Request) -> None:
-        """Count a request that is over."""
+        """Count a request that is over; one whose client has gone is forgotten before anybody counts it."""
         one = self._one
         reason = request.finish_reason or "abort"
+        if reason == "abort":
+            return
         self._success[reason].inc()
         tokens = len(request.output)
         first = request.first_token_at
@@ -286,7 +288,7 @@ class EngineMetrics:
         one["request_prefill_time_seconds"].observe(first - started)
         one["request_decode_time_seconds"].observe(end - first)
         one["request_time_per_output_token_seconds"].observe((end - first) / max(1, tokens - 1))
-        one["request_prefill_kv_computed_tokens"].observe(len(request.prompt) - request.cached_tokens)
+        one["request_prefill_kv_computed_tokens"].observe(len(request.prompt) - request.told_cached_tokens)
 
     def refused(self, limit: str) -> None:
         """Count a request for which there was no room."""
