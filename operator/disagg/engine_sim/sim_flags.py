@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from disagg.engine_sim.timing import PROFILES
 
 _MAX_PORT = 65535
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -167,29 +170,21 @@ class _Formatter(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=36, width=110)
 
 
-def _natural(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("a whole number of 0 or more is expected")
-    return value
+def _number(
+    kind: Callable[[str], _Number], expected: str, fits: Callable[[_Number], bool]
+) -> Callable[[str], _Number]:
+    """Reads a number, and says what is expected of one that is none or does not fit."""
+
+    def read(text: str) -> _Number:
+        with suppress(ValueError):
+            if fits(value := kind(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"{expected} is expected, not {text!r}")
+
+    return read
 
 
-def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= _MAX_PORT:
-        raise argparse.ArgumentTypeError(f"a port is at most {_MAX_PORT}")
-    return value
-
-
-def _not_negative(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError("a number of 0 or more is expected")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError("a number above 0 is expected")
-    return value
+_natural = _number(int, "a whole number of 0 or more", lambda value: value >= 0)
+_port = _number(int, f"a port from 0 to {_MAX_PORT}", lambda value: 0 <= value <= _MAX_PORT)
+_not_negative = _number(float, "a number of 0 or more", lambda value: 0 <= value < math.inf)
+_positive = _number(float, "a number above 0", lambda value: 0 < value < math.inf)

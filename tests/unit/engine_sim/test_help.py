@@ -44,9 +44,21 @@ def test_flags_of_an_engine_that_do_something_are_told_and_no_others(
 
 
 @pytest.mark.parametrize(
-    "flag", ["--sim-time-scale=0", "--sim-time-scale=inf", "--sim-load-seconds=-1", "--sim-mean-tokens=-1",
-             "--sim-data-port=70000", "--sim-profile=none", "--dialect=none"]
-)  # fmt: skip
-def test_a_value_that_the_simulation_can_not_have(flag: str) -> None:
+    ("flag", "expected"),
+    [
+        ("--sim-time-scale=0", "a number above 0 is expected, not '0'"),
+        ("--sim-time-scale=inf", "a number above 0 is expected, not 'inf'"),
+        ("--sim-bandwidth=fast", "a number above 0 is expected, not 'fast'"),
+        ("--sim-load-seconds=-1", "a number of 0 or more is expected, not '-1'"),
+        ("--sim-mean-tokens=1.5", "a whole number of 0 or more is expected, not '1.5'"),
+        ("--sim-data-port=70000", "a port from 0 to 65535 is expected, not '70000'"),
+        ("--sim-profile=none", "invalid choice: 'none'"),
+        ("--dialect=none", "invalid choice: 'none'"),
+    ],
+)
+def test_a_value_that_the_simulation_cannot_have_is_refused_with_what_is_expected(
+    flag: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         split([flag])
+    assert expected in capsys.readouterr().err
