@@ -271,8 +271,10 @@ class Engine:
         try:
             content = await connector.fetch(pull)
         except TransferError:
+            # Whoever has left meanwhile has been counted.
+            waits = pull.request.finish_reason is None
             self.scheduler.kv_failed(pull, self.clock.now(), recompute=connector.recomputes)
-            if pull.request.finish_reason is not None:
+            if waits and pull.request.finish_reason is not None:
                 self._over(pull.request)
         else:
             self.scheduler.kv_arrived(pull, content)

@@ -3,9 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list of side channels",
+}
+_PEER = re.compile(r".+:\d+")
+
+
+class FaultError(ValueError):
+    """A fault that can't be.
+
+    Attributes:
+        field: Its name.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
 
 
 @dataclass
@@ -43,26 +65,36 @@ class Faults:
         self.end: Callable[[], None] = lambda: None
 
     def apply(self, wanted: dict[str, Any]) -> None:
-        """Change what goes wrong.
+        """Change what goes wrong: all of it, or nothing if some of it can't be.
 
         Raises:
-            ValueError: There is no such fault, or not with such a value.
+            FaultError: There is no such fault, or not with such a value.
         """
-        kinds = {each.name: type(getattr(self, each.name)) for each in fields(self)}
-        for name, value in wanted.items():
-            kind = kinds.get(name)
-            if kind is None:
-                raise ValueError(f"no fault {name!r}; there are {', '.join(kinds)}")
-            if kind is float and isinstance(value, int) and not isinstance(value, bool):
-                wanted[name] = float(value)
-            elif type(value) is not kind:
-                raise ValueError(f"{name} is a {kind.__name__}, not {value!r}")
-        for name, value in wanted.items():
+        for name, value in {name: self._checked(name, value) for name, value in wanted.items()}.items():
             setattr(self, name, value)
         if self.hang:
             self._moving.clear()
         else:
             self._moving.set()
+
+    def _checked(self, name: str, value: Any) -> Any:  # noqa: ANN401 - JSON, or whatever is given
+        kinds = {each.name: type(getattr(self, each.name)) for each in fields(self)}
+        kind = kinds.get(name)
+        if kind is None:
+            raise FaultError(name, f"there is no such fault; there are {', '.join(kinds)}")
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise FaultError(name, f"{_KINDS[kind]} is expected, not {value!r}")
+        if kind is int and value < 0:
+            raise FaultError(name, f"0 or more is expected, not {value}")
+        if kind is float and not 0 < value < math.inf:
+            raise FaultError(name, f"a number above 0 is expected, not {value}")
+        if kind is list:
+            for peer in value:
+                if not isinstance(peer, str) or not (peer == "*" or _PEER.fullmatch(peer)):
+                    raise FaultError(name, f"host:port or * is expected in the list, not {peer!r}")
+        return value
 
     def state(self) -> dict[str, Any]:
         """What goes wrong now."""

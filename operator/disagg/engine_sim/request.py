@@ -9,6 +9,9 @@ from typing import Any
 
 from disagg.engine_sim.text import Voice
 
+MAX_SAMPLES = 16384
+"""Answers that may be wanted for a prompt: vLLM's limit. Others have none, and without one a request could eat all memory."""
+
 
 class Status(Enum):
     """Where a request is."""

@@ -60,11 +60,33 @@ def test_health_can_be_lost(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("faults", "message"),
     [
-        ({"no_such": 1}, "no fault 'no_such'"),
-        ({"hang": 1}, "hang is a bool"),
-        ({"slow": "very"}, "slow is a float"),
+        ({"no_such": 1}, "no_such: there is no such fault"),
+        ({"hang": 1}, "hang: true or false is expected"),
+        ({"slow": "very"}, "slow: a number is expected"),
+        ({"slow": 0}, "slow: a number above 0 is expected"),
+        ({"fail_prefill": -1}, "fail_prefill: 0 or more is expected"),
+        ({"fail_prefill": None}, "fail_prefill: a whole number is expected"),
+        ({"die_after_tokens": 1.5}, "die_after_tokens: a whole number is expected"),
+        ({"stale_peers": "*"}, "stale_peers: a list of side channels is expected"),
+        ({"stale_peers": [5]}, "stale_peers: host:port or * is expected"),
+        ({"stale_peers": ["10.0.0.5"]}, "stale_peers: host:port or * is expected"),
     ],
+    ids=str,
 )
-def test_a_fault_that_there_is_not_is_refused(pair: Pair, faults: dict[str, object], message: str) -> None:
-    reply = pair.alone.post("/sim/faults", faults)
+def test_a_fault_that_there_is_not_is_refused_by_name(
+    pair: Pair, faults: dict[str, object], message: str
+) -> None:
+    before = pair.alone.get("/sim/faults").body
+    reply = pair.alone.post("/sim/faults", {"metrics_lost": True, **faults})
+    assert (reply.status, message in reply.message) == (400, True)
+    assert reply.body["error"]["param"] == next(iter(faults))
+    assert pair.alone.get("/sim/faults").body == before
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [(b"{x", "the body is no JSON"), (b"[]", "an object is expected"), (b"", "is no JSON")],
+)
+def test_faults_that_are_no_object_are_refused(pair: Pair, body: bytes, message: str) -> None:
+    reply = pair.alone.post("/sim/faults", body)
     assert (reply.status, message in reply.message) == (400, True)

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from disagg.engine_sim.api.errors import ApiError
 from disagg.engine_sim.api.serving import Serving
+from disagg.engine_sim.faults import FaultError
 
 
 def add_routes(app: web.Application, serving: Serving) -> None:
@@ -20,11 +21,14 @@ def add_routes(app: web.Application, serving: Serving) -> None:
     async def post_faults(http: web.Request) -> web.Response:
         try:
             wanted = orjson.loads(await http.read())
-            if not isinstance(wanted, dict):
-                raise ApiError("an object is expected")
-            serving.faults.apply(wanted)
         except ValueError as error:
-            raise ApiError(str(error)) from error
+            raise ApiError(f"the body is no JSON: {error}") from error
+        if not isinstance(wanted, dict):
+            raise ApiError('an object is expected, such as {"slow": 2.0}')
+        try:
+            serving.faults.apply(wanted)
+        except FaultError as error:
+            raise ApiError(str(error), param=error.field) from error
         return web.json_response(serving.faults.state())
 
     async def get_state(_http: web.Request) -> web.Response:

@@ -10,8 +10,10 @@ from typing import Any
 
 from disagg.engine_sim.dialects import StartError
 from disagg.engine_sim.dialects.sglang import flags
+from disagg.engine_sim.dialects.sglang.help import HELP
 from disagg.engine_sim.dialects.sglang.settings import Environment
 from disagg.engine_sim.kv_events import EventsConfig
+from disagg.engine_sim.sim_flags import REST, described
 
 DEFAULT_VERSION = "0.5.23"
 _MAX_PORT = 65535
@@ -79,13 +81,13 @@ class Arguments:
 
 def parser() -> argparse.ArgumentParser:
     """A parser that knows the flags. Names may be shortened, as in the real one."""
-    found = argparse.ArgumentParser("launch_server.py", usage="launch_server.py [options]")
+    found = argparse.ArgumentParser("launch_server.py", usage="launch_server.py [options]", epilog=REST)
 
     def add(name: str, **how: Any) -> None:  # noqa: ANN401 - what argparse takes
         names = [f"--{each}" for each in (name, *flags.ALIASES.get(name, ()))]
         if name in flags.CHOICES:
             how["choices"] = flags.CHOICES[name]
-        found.add_argument(*names, dest=name.replace("-", "_"), **how)
+        found.add_argument(*names, dest=name.replace("-", "_"), help=described(HELP, name), **how)
 
     for name in flags.SWITCHES:
         add(name, action="store_true")

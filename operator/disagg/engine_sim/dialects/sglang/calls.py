@@ -10,6 +10,7 @@ import orjson
 from aiohttp import web
 
 from disagg.engine_sim.dialects.sglang.errors import SglangError
+from disagg.engine_sim.request import MAX_SAMPLES
 
 
 class StreamOptions(msgspec.Struct):
@@ -164,7 +165,7 @@ def route_header(call: Call, http: web.Request) -> None:
         ) from error
 
 
-def check(call: Call, max_new_tokens: int | None) -> None:  # noqa: C901 - a list of checks
+def check(call: Call, max_new_tokens: int | None) -> None:  # noqa: C901, PLR0912 - a list of checks
     """Refuse values that sampling can't have.
 
     Raises:
@@ -197,6 +198,8 @@ def check(call: Call, max_new_tokens: int | None) -> None:  # noqa: C901 - a lis
             refuse(f"min_new_tokens must be in [0, max_new_tokens({max_new_tokens})], got {call.min_tokens}.")
     if call.n < 1:
         refuse("The parallel_sample_num should be at least 1.")
+    if call.n > MAX_SAMPLES:
+        refuse(f"The simulation gives at most {MAX_SAMPLES} samples, not {call.n}.")
 
 
 def plain(value: Any) -> web.Response:  # noqa: ANN401 - JSON

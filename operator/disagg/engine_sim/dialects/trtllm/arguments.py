@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 from disagg.engine_sim.dialects import StartError
 from disagg.engine_sim.dialects.trtllm import flags
 from disagg.engine_sim.dialects.trtllm.config import Release, check, load_yaml
+from disagg.engine_sim.dialects.trtllm.help import HELP
+from disagg.engine_sim.sim_flags import REST, described
 
 DEFAULT_VERSION = "1.2.0"
 _MAX_PORT = 65535
@@ -100,15 +102,17 @@ def release_of(version: str) -> Release:
 
 def parser(release: Release) -> ClickParser:
     """A parser that knows the options of a release."""
-    found = ClickParser("trtllm-serve serve", usage="trtllm-serve serve [OPTIONS] MODEL", allow_abbrev=False)
-    found.add_argument("model")
+    found = ClickParser(
+        "trtllm-serve serve", usage="trtllm-serve serve [OPTIONS] MODEL", epilog=REST, allow_abbrev=False
+    )
+    found.add_argument("model", help="model, such as org/model; any name does")
     for name in flags.SWITCHES:
-        found.add_argument(f"--{name}", action="store_true", default=None)
+        found.add_argument(f"--{name}", action="store_true", default=None, help=described(HELP, name))
     for name, others in flags.VALUES.items():
         if release < flags.SINCE.get(name, release):
             continue
         names = [name, *others] if name != "config" or release >= flags.CONFIG_SINCE else list(others)
-        how: dict[str, Any] = {"dest": name}
+        how: dict[str, Any] = {"dest": name, "help": described(HELP, name)}
         if name in flags.CHOICES:
             how["choices"] = flags.CHOICES[name]
         elif name in flags.INTEGERS:

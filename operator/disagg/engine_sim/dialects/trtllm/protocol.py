@@ -9,6 +9,7 @@ import orjson
 from aiohttp import web
 
 from disagg.engine_sim.api.errors import ApiError
+from disagg.engine_sim.request import MAX_SAMPLES
 
 CONTEXT, GENERATION, BOTH = "context_only", "generation_only", "context_and_generation"
 _KINDS = (CONTEXT, GENERATION, BOTH)
@@ -230,6 +231,8 @@ def check(call: Call, beams: int) -> None:
         ApiError: It is asked for.
     """
     wanted = call.best_of or call.n
+    if wanted > MAX_SAMPLES:
+        raise ApiError(f"The simulation gives at most {MAX_SAMPLES} samples, not {wanted}")
     if call.n < 1 or wanted < call.n:
         raise ApiError(f"best_of ({wanted}) cannot be less than n ({call.n})")
     if call.use_beam_search and wanted > beams:

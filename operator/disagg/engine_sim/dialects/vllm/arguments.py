@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from disagg.engine_sim.dialects import StartError
 from disagg.engine_sim.dialects.vllm import flags
-from disagg.engine_sim.dialects.vllm.kv_transfer import KVTransfer, read_kv_transfer
+from disagg.engine_sim.dialects.vllm.help import HELP
+from disagg.engine_sim.dialects.vllm.kv_transfer import KVTransfer
+from disagg.engine_sim.dialects.vllm.values import expanded, reader_of
 from disagg.engine_sim.kv_events import EventsConfig
+from disagg.engine_sim.sim_flags import REST, described
 
 Release = tuple[int, int]
 
 _MAX_PORT = 65535
 DEFAULT_VERSION = "0.33.0"
-_UNITS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
 
 
 @dataclass(frozen=True)
@@ -108,15 +110,15 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
-def parser(release: Release) -> argparse.ArgumentParser:  # noqa: C901 - a list of checks
+def parser(release: Release) -> argparse.ArgumentParser:
     """A parser that knows the flags of a release."""
-    found = _Parser("vllm serve", usage="vllm serve [model_tag] [options]", add_help=True, allow_abbrev=False)
-    found.add_argument("model_tag", nargs="?")
+    found = _Parser("vllm serve", usage="vllm serve [model_tag] [options]", epilog=REST)
+    found.add_argument("model_tag", nargs="?", help="model, such as org/model; any name does")
 
     def add(name: str, **how: Any) -> None:  # noqa: ANN401 - JSON, or whatever is given
         if release >= flags.SINCE.get(name, release):
             short = [flags.SHORT[name]] if name in flags.SHORT else []
-            found.add_argument(*short, f"--{name}", **how)
+            found.add_argument(*short, f"--{name}", help=described(HELP, name), **how)
 
     for name in flags.SWITCHES:
         add(name, action="store_true")
@@ -125,18 +127,7 @@ def parser(release: Release) -> argparse.ArgumentParser:  # noqa: C901 - a list 
     for name in flags.LISTS:
         add(name, nargs="+")
     for name in flags.VALUES:
-        if name in flags.CHOICES:
-            add(name, choices=flags.CHOICES[name])
-        elif name in flags.INTEGERS:
-            add(name, type=int)
-        elif name == "kv-transfer-config":
-            add(name, type=_reader(lambda text: read_kv_transfer(text, release)))
-        elif name == "kv-events-config":
-            add(name, type=_reader(_events))
-        elif name in {"max-model-len", "kv-cache-memory-bytes"}:
-            add(name, type=_human)
-        else:
-            add(name)
+        add(name, **reader_of(name, release))
     return found
 
 
@@ -156,7 +147,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
     release = release_of(version)
     _check_port_variable(environment)
     given = list(arguments[1:] if arguments[:1] == ["serve"] else arguments)
-    found = vars(parser(release).parse_args([_dashes(each) for each in given]))
+    reader = parser(release)
+    found = vars(reader.parse_args(expanded(given)))
 
     def get(name: str, default: Any) -> Any:  # noqa: ANN401 - JSON, or whatever is given
         value = found.get(name)
@@ -179,7 +171,11 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
         raise StartError("OverflowError: bind(): port must be 0-65535.")
     if get("headless", False):
         raise StartError("--headless is not simulated: a node without an API has nothing to show")
-    loras = _loras(get("lora_modules", []))
+    try:
+        loras = _loras(get("lora_modules", []))
+    except ValueError as error:
+        reader.error(str(error))
+    _check_template(get("chat_template", None))
     if loras and not get("enable_lora", False):
         raise StartError("LoRA is not enabled. Use --enable-lora to enable LoRA.")
     if get("enable_auto_tool_choice", False) and not get("tool_call_parser", None):
@@ -231,14 +227,6 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
     )
 
 
-def _dashes(argument: str) -> str:
-    """vLLM takes underscores in names of flags."""
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument.partition("=")
-    return name.replace("_", "-") + equals + value
-
-
 def _ranks(get: Callable[[str, Any], Any], dp: int) -> tuple[int, ...]:
     """Data-parallel ranks that this process runs."""
     rank = get("data_parallel_rank", None)
@@ -251,45 +239,28 @@ def _ranks(get: Callable[[str, Any], Any], dp: int) -> tuple[int, ...]:
 def _loras(given: Sequence[str]) -> dict[str, str]:
     found = {}
     for each in given:
-        if each.startswith("{"):
-            module = json.loads(each)
-            found[module["name"]] = module["path"]
-        else:
-            name, equals, path = each.partition("=")
-            if not equals:
-                raise StartError(f"Invalid format for lora module: {each!r}; name=path or JSON is expected")
+        if "=" in each and "," not in each:
+            name, _equals, path = each.partition("=")
             found[name] = path
+            continue
+        try:
+            module = json.loads(each)
+        except ValueError as error:
+            raise ValueError(f"Invalid JSON format for --lora-modules: {each}") from error
+        if not isinstance(module, dict) or not {"name", "path"} <= module.keys():
+            raise ValueError(f"Invalid fields for --lora-modules: {each} - name and path are required")
+        found[module["name"]] = module["path"]
     return found
 
 
-def _human(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgG])?", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text} is not a number")
-    return int(float(match[1]) * _UNITS.get(match[2] or "", 1))
-
-
-def _reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    def reader(text: str) -> Any:  # noqa: ANN401 - JSON, or whatever is given
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return reader
-
-
-def _events(text: str) -> EventsConfig:
-    value = json.loads(text)
-    known = {each.name for each in fields(EventsConfig)}
-    if not isinstance(value, dict) or (unknown := set(value) - known):
-        raise ValueError(
-            f"Unexpected keyword argument in KVEventsConfig: {text if not isinstance(value, dict) else unknown}"
-        )
-    if value.get("publisher", "zmq") not in {"zmq", "null"}:
-        raise ValueError(f"publisher: Input should be 'null' or 'zmq', not {value['publisher']!r}")
-    config = EventsConfig(**value)
-    return EventsConfig(**{**value, "topic": os.path.expandvars(config.topic)})
+def _check_template(given: str | None) -> None:
+    """A template is a file, or text that looks like one of Jinja's."""
+    if given is None or set(given) & set("{}\n") or Path(given).is_file():
+        return
+    raise StartError(
+        f"VLLMValidationError: The supplied chat template string ({given}) appears path-like, but doesn't exist! "
+        "(parameter=chat_template)"
+    )
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -35,7 +35,7 @@ BOOLEANS = """
 """Flags that also have a --no- form."""
 
 LISTS = """
- allowed-headers allowed-media-domains allowed-methods allowed-origins api-key collect-detailed-traces
+ allowed-media-domains api-key collect-detailed-traces
  cpu-offload-params cudagraph-capture-sizes device-ids ignore-patterns kv-cache-dtype-skip-layers
  logits-processors lora-modules lora-target-modules middleware numa-bind-cpus numa-bind-nodes offload-params
  served-model-name sleep-preserve-parameter-names
@@ -43,7 +43,7 @@ LISTS = """
 """Flags with one value or more."""
 
 VALUES = """
- additional-config all2all-backend allowed-local-media-path anthropic-disabled-thinking-effort api-server-count
+ additional-config all2all-backend allowed-headers allowed-local-media-path allowed-methods allowed-origins anthropic-disabled-thinking-effort api-server-count
  attention-backend attention-config aux-output-config block-size chat-template chat-template-content-format
  code-revision cohere-format compilation-config config config-format convert cp-kv-cache-interleave-size
  cpu-distributed-timeout-seconds cpu-offload-gb custom-histogram-buckets data-parallel-address
@@ -116,15 +116,53 @@ SINCE = {
 """Releases that brought flags."""
 
 INTEGERS = """
- block-size data-parallel-rank data-parallel-size data-parallel-size-local data-parallel-start-rank max-loras
- max-logprobs max-num-batched-tokens max-num-queued-reqs max-num-queued-tokens max-num-seqs num-gpu-blocks-override
- pipeline-parallel-size port seed shutdown-timeout tensor-parallel-size
+ api-server-count block-size cp-kv-cache-interleave-size cpu-distributed-timeout-seconds data-parallel-rank
+ data-parallel-rpc-port data-parallel-size data-parallel-size-local data-parallel-start-rank
+ data-parallel-supervisor-port dbo-decode-token-threshold dbo-prefill-token-threshold dcp-kv-cache-interleave-size
+ decode-context-parallel-size distributed-timeout-seconds dp-supervisor-probe-failure-threshold dp-sync-interval
+ elastic-ep-max-dp-size grpc-port long-prefill-token-threshold mamba-block-size mamba-cache-philox-rounds master-port
+ max-cpu-loras max-cudagraph-capture-size max-log-len max-logprobs max-lora-cls-labels max-lora-rank max-loras
+ max-num-active-seqs max-num-queued-reqs max-num-seqs max-parallel-loading-workers mm-shm-cache-max-object-size-mb nnodes
+ node-rank num-gpu-blocks-override offload-group-size offload-num-in-group offload-prefetch-step pipeline-parallel-size
+ port prefill-context-parallel-size prefill-schedule-interval prefix-cache-retention-interval prefix-match-unit
+ renderer-num-workers replayssm-buffer-len safetensors-prefetch-num-threads seed shutdown-timeout spec-tokens
+ sse-keep-alive-interval ssl-cert-reqs stream-interval tensor-parallel-size ubatch-size
 """.split()  # noqa: SIM905 - a list of strings is unreadable
 """Flags whose value is a whole number."""
 
-CHOICES = {
+FLOATS = """
+ cpu-offload-gb dp-supervisor-probe-interval-s dp-supervisor-probe-timeout-s gpu-memory-utilization
+ kv-cache-metrics-sample kv-offloading-size mm-encoder-fp8-scale-save-margin mm-ipc-gpu-memory-gb mm-processor-cache-gb
+ video-pruning-rate watermark
+""".split()  # noqa: SIM905 - a list of strings is unreadable
+"""Flags whose value is a number."""
+
+HUMAN = """
+ kv-cache-memory-bytes max-model-len max-num-batched-tokens max-num-queued-tokens max-num-scheduled-tokens
+ safetensors-prefetch-block-size
+""".split()  # noqa: SIM905 - a list of strings is unreadable
+"""Flags whose value is a whole number that may end with a unit."""
+
+JSON = """
+ allowed-headers allowed-methods allowed-origins attention-config aux-output-config compilation-config
+ custom-histogram-buckets default-chat-template-kwargs default-mm-loras diffusion-config ec-manager-config
+ ec-transfer-config engram-config eplb-config fault-tolerance-config ir-op-priority kernel-config limit-mm-per-prompt
+ logging-config media-io-kwargs mm-processor-kwargs model-class-overrides override-generation-config pooler-config
+ profiler-config quantization-config reasoning-config speculative-config structured-outputs-config watermark-config
+ weight-transfer-config
+""".split()  # noqa: SIM905 - a list of strings is unreadable
+"""Flags whose value is JSON."""
+
+CHOICES: dict[str, tuple[str, ...]] = {
     "dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"),
     "kv-cache-dtype": ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla"),
+    "kv-offloading-backend": ("native", "lmcache"),
+    "log-level": ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"),
+    "runner": ("auto", "draft", "generate", "pooling"),
     "scheduling-policy": ("fcfs", "priority"),
+    "uvicorn-log-level": ("critical", "debug", "error", "info", "trace", "warning"),
 }
 """Flags whose value is one of these."""
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Values of --max-lora-rank."""

@@ -6,6 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict  # the one that pydantic reads on Python 3.11
+
 from disagg.engine_sim.dialects import StartError
 
 _KEYS = {
@@ -35,6 +38,20 @@ _OLD_CONNECTORS = {"P2pNcclConnector", "SharedStorageConnector"}
 _NIXL = {"NixlConnector", "NixlPullConnector"}
 _LOCAL = {"OffloadingConnector", "SimpleCPUOffloadConnector", "LMCacheConnectorV1", "LMCacheMPConnector"}
 """Connectors to caches of the engine's own: without effect here."""
+
+
+class _Types(TypedDict, total=False):
+    kv_connector: str | None
+    engine_id: str | None
+    kv_buffer_device: str
+    kv_buffer_size: float
+    kv_port: int
+    kv_connector_extra_config: dict[str, Any]
+    kv_connector_module_path: str | None
+    enable_permute_local_kv: bool
+
+
+_TYPES = TypeAdapter(_Types)
 
 
 @dataclass(frozen=True)
@@ -68,6 +85,10 @@ def read_kv_transfer(text: str, release: tuple[int, int]) -> KVTransfer:
         raise ValueError(
             f"1 validation error for KVTransferConfig: {unknown[0]}: Unexpected keyword argument"
         )
+    try:
+        _TYPES.validate_python(value)
+    except ValidationError as error:
+        raise ValueError(str(error)) from error
     role = value.get("kv_role")
     if role is not None and role not in _ROLES:
         raise ValueError(f"Unsupported kv_role: {role}. Supported roles are {_ROLES}")
