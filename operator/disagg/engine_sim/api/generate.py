@@ -246,7 +246,7 @@ async def _stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
     requests: list[Request] = []
     if wants_usage and options is not None and options.continuous_usage_stats:
         # Chats say in each event also what is null.
-        nulls = serving.shape.usage if isinstance(call, ChatRequest) else {}
+        nulls = dict(serving.shape.usage) if isinstance(call, ChatRequest) else {}
         streamer.usage = lambda index: _known(serving.usage([requests[index]], 1)) | nulls
     requests += _submit(serving, engine, call, name, sequences, sinks)
 
@@ -353,7 +353,7 @@ async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
     def usage(prompt: list[int]) -> dict[str, Any]:
         size = len(prompt)
         counts = {"prompt_tokens": size, "total_tokens": size, "completion_tokens": 0}
-        return {"usage": counts | serving.shape.usage} if told else {}
+        return {"usage": {**counts, **serving.shape.usage}} if told else {}
 
     # With the first output and not before: routers take the time to it.
     streamer.opening = b"".join(
