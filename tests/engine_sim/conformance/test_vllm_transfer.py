@@ -22,7 +22,7 @@ from tests.engine_sim.conformance.pairs import (
     stepped_metric,
     vllm_pair,
 )
-from tests.engine_sim.processes import DEADLINE, Engine, Engines, eventually, free_port
+from tests.engine_sim.processes import Engine, Engines, eventually, free_port
 
 PROMPT = "the memory of a cluster is what a prompt leaves behind, block by block, " * 6
 
@@ -146,7 +146,7 @@ def test_without_blocks_decode_dies(pair: VllmPair, engines: Engines) -> None:
     del params["remote_block_ids"]
     reply = decode(engine, params, prompt="dies " + PROMPT)
     assert (reply.status, reply.body["error"]) == (500, DEAD)
-    assert engine.process.wait(DEADLINE) == 0
+    assert engine.ended() == 0
 
 
 def test_without_another_key_a_request_hangs_and_decode_dies_when_its_client_leaves(
@@ -154,7 +154,7 @@ def test_without_another_key_a_request_hangs_and_decode_dies_when_its_client_lea
 ) -> None:
     engine = start_vllm(engines, "kv_consumer", LENGTH).ready()
     params = pair.leg(pair.body("hangs " + PROMPT))
-    del params["remote_host"]
+    del params["remote_request_id"]
     connection = engine.connect(3)
     body = json.dumps({**pair.body("hangs " + PROMPT), "kv_transfer_params": params})
     connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
@@ -162,7 +162,7 @@ def test_without_another_key_a_request_hangs_and_decode_dies_when_its_client_lea
         connection.getresponse()
     assert engine.get("/health").status == 200
     connection.close()
-    assert engine.process.wait(DEADLINE) == 0
+    assert engine.ended() == 0
 
 
 def test_a_refused_request_without_a_key_ends_decode(pair: VllmPair, engines: Engines) -> None:
@@ -170,7 +170,7 @@ def test_a_refused_request_without_a_key_ends_decode(pair: VllmPair, engines: En
     params = pair.leg(pair.body("refused " + PROMPT))
     del params["remote_port"]
     assert decode(engine, params, max_tokens=2, min_tokens=3).status == 400
-    assert engine.process.wait(DEADLINE) == 0
+    assert engine.ended() == 0
 
 
 @pytest.mark.stand_in_only("is of an older release")
@@ -458,7 +458,7 @@ def test_block_ids_that_are_none_end_decode(pair: VllmPair, engines: Engines, bl
     params = pair.leg(pair.body(PROMPT))
     reply = decode(engine, {**params, "remote_block_ids": blocks})
     assert (reply.status, reply.body["error"]) == (500, DEAD)
-    assert engine.process.wait(DEADLINE) == 0
+    assert engine.ended() == 0
 
 
 @pytest.mark.parametrize(
