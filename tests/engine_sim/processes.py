@@ -224,6 +224,10 @@ class Engine:
             os.killpg(self.process.pid, signal.SIGKILL)
         return self.process.wait(10)
 
+    def ended(self) -> int:
+        """Wait for its end, and say with which status."""
+        return self.process.wait(self._program.start_seconds)
+
     def terminate(self) -> None:
         if not self._program.is_isolated:
             self.process.send_signal(signal.SIGTERM)

@@ -298,4 +298,4 @@ class Engine:
         self._is_dead = True
         for request_id in list(self.scheduler.requests):
             self.scheduler.abort(request_id, self.clock.now(), DEAD)
-        asyncio.get_running_loop().call_later(_LAST_WORDS, self._faults.die)
+        asyncio.get_running_loop().call_later(_LAST_WORDS, self._faults.end)

@@ -62,6 +62,7 @@ class Faults:
         self._moving = asyncio.Event()
         self._moving.set()
         self.die: Callable[[], None] = lambda: None
+        self.end: Callable[[], None] = lambda: None
 
     def apply(self, wanted: dict[str, Any]) -> None:
         """Change what goes wrong: all of it, or nothing if some of it can't be.

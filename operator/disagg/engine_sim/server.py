@@ -134,6 +134,8 @@ async def run(serving: Serving, app: web.Application, settings: ProcessSettings)
     if not await _loaded(serving.clock, settings, stop):
         return
     serving.faults.die = lambda: os._exit(1)
+    # The server of a dead engine ends as if it had been asked to.
+    serving.faults.end = lambda: os._exit(0)
     for engine in serving.engines:
         await engine.start()
     runner = Runner(

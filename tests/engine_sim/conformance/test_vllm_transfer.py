@@ -22,7 +22,7 @@ from tests.engine_sim.conformance.pairs import (
     stepped_metric,
     vllm_pair,
 )
-from tests.engine_sim.processes import DEADLINE, Engine, Engines, eventually, free_port
+from tests.engine_sim.processes import Engine, Engines, eventually, free_port
 
 PROMPT = "the memory of a cluster is what a prompt leaves behind, block by block, " * 6
 
@@ -146,7 +146,7 @@ def test_without_blocks_decode_dies(pair: VllmPair, engines: Engines) -> None:
     del params["remote_block_ids"]
     reply = decode(engine, params, prompt="dies " + PROMPT)
     assert (reply.status, reply.body["error"]) == (500, DEAD)
-    engine.process.wait(DEADLINE)
+    assert engine.ended() == 0
 
 
 def test_without_another_key_a_request_hangs_and_decode_dies_when_its_client_leaves(
@@ -154,7 +154,7 @@ def test_without_another_key_a_request_hangs_and_decode_dies_when_its_client_lea
 ) -> None:
     engine = start_vllm(engines, "kv_consumer", LENGTH).ready()
     params = pair.leg(pair.body("hangs " + PROMPT))
-    del params["remote_host"]
+    del params["remote_request_id"]
     connection = engine.connect(3)
     body = json.dumps({**pair.body("hangs " + PROMPT), "kv_transfer_params": params})
     connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
@@ -162,7 +162,7 @@ def test_without_another_key_a_request_hangs_and_decode_dies_when_its_client_lea
         connection.getresponse()
     assert engine.get("/health").status == 200
     connection.close()
-    engine.process.wait(DEADLINE)
+    assert engine.ended() == 0
 
 
 def test_a_refused_request_without_a_key_ends_decode(pair: VllmPair, engines: Engines) -> None:
@@ -170,7 +170,7 @@ def test_a_refused_request_without_a_key_ends_decode(pair: VllmPair, engines: En
     params = pair.leg(pair.body("refused " + PROMPT))
     del params["remote_port"]
     assert decode(engine, params, max_tokens=2, min_tokens=3).status == 400
-    engine.process.wait(DEADLINE)
+    assert engine.ended() == 0
 
 
 @pytest.mark.stand_in_only("is of an older release")
@@ -278,8 +278,8 @@ def test_one_wrong_block_gives_another_text(pair: VllmPair) -> None:
     prompt = "one of them " + PROMPT
     params = pair.leg(pair.body(prompt))
     (blocks,) = params["remote_block_ids"]
-    swapped = [blocks[0], blocks[2], blocks[1], *blocks[3:]]
-    reply = decode(pair.decode, {**params, "remote_block_ids": [swapped]}, prompt=prompt)
+    wrong = [blocks[0], blocks[0], *blocks[2:]]
+    reply = decode(pair.decode, {**params, "remote_block_ids": [wrong]}, prompt=prompt)
     assert reply.text != pair.single(prompt).text
 
 
@@ -391,7 +391,7 @@ def test_a_wrong_engine_id_fails_the_request(pair: VllmPair) -> None:
         {"message": "Internal server error", "type": "InternalServerError", "param": None, "code": 500},
     )
     assert "engine ID mismatch" in pair.decode.log.read_text()
-    eventually(lambda: stepped_metric(pair.decode, "vllm:nixl_num_failed_transfers_total") == failed + 1)
+    eventually(lambda: stepped_metric(pair.decode, "vllm:nixl_num_failed_transfers_total") > failed)
     assert pair.decode.metric("vllm:request_success_total", finished_reason="error") >= 1
 
 
@@ -458,7 +458,7 @@ def test_block_ids_that_are_none_end_decode(pair: VllmPair, engines: Engines, bl
     params = pair.leg(pair.body(PROMPT))
     reply = decode(engine, {**params, "remote_block_ids": blocks})
     assert (reply.status, reply.body["error"]) == (500, DEAD)
-    engine.process.wait(DEADLINE)
+    assert engine.ended() == 0
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,9 @@ async def _stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
     streamer.last_extra = last_extra
     requests: list[Request] = []
     if wants_usage and options is not None and options.continuous_usage_stats:
-        streamer.usage = lambda index: _known(serving.usage([requests[index]], 1))
+        # Chats say in each event also what is null.
+        nulls = dict(serving.shape.usage) if isinstance(call, ChatRequest) else {}
+        streamer.usage = lambda index: _known(serving.usage([requests[index]], 1)) | nulls
     requests += _submit(serving, engine, call, name, sequences, sinks)
 
     def closing() -> bytes:
@@ -345,6 +347,14 @@ async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
 
     fancy = tool is not None or bool(call.logprobs) or bool(call.return_token_ids)
     streamer = Streamer(len(sequences), head, choice, None if fancy else plain)
+    options = call.stream_options
+    told = bool(options and options.include_usage and options.continuous_usage_stats)
+
+    def usage(prompt: list[int]) -> dict[str, Any]:
+        size = len(prompt)
+        counts = {"prompt_tokens": size, "total_tokens": size, "completion_tokens": 0}
+        return {"usage": {**counts, **serving.shape.usage}} if told else {}
+
     # With the first output and not before: routers take the time to it.
     streamer.opening = b"".join(
         event(
@@ -360,6 +370,7 @@ async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
                 ],
                 "prompt_token_ids": sequences[index][0] if call.return_token_ids else None,
                 **serving.shape.chat,
+                **usage(sequences[index][0]),
             }
         )
         for index in range(len(sequences))

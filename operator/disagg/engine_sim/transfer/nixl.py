@@ -343,7 +343,8 @@ class NixlConnector:
             offer["remote_registration_generation"] = 0
         if release >= (0, 20):
             offer["transfer_mode"] = "pull"
-        if release >= (0, 32):
+        # What a prefill knows of its cache goes with its first token, and is there to be told if that is the last.
+        if release >= (0, 32) and len(request.output) == 1:
             offer["remote_prefill_cached_tokens"] = request.cached_tokens
         return offer
 

@@ -43,7 +43,8 @@ def build(arguments: Sequence[str], environment: Mapping[str, str], sim: SimFlag
     _check_fits(args, shape, sim)
     nixl = nixl_config(args.kv_transfer, args.release)
     clock, faults = Clock(sim.time_scale), Faults()
-    registry = Registry(args.served_model_name[0], longest)
+    is_consumer = nixl is not None and nixl.kv_role != "kv_producer"
+    registry = Registry(args.served_model_name[0], longest, is_consumer=is_consumer)
     engine_id = (nixl.engine_id if nixl else None) or str(uuid.uuid4())
     # One network card for all ranks of the process.
     link = Link(shape.bandwidth)

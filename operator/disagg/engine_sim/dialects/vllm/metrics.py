@@ -38,13 +38,15 @@ from disagg.engine_sim.scheduler import Step
 class Registry:
     """All metrics of a process."""
 
-    def __init__(self, model: str, max_model_len: int) -> None:
+    def __init__(self, model: str, max_model_len: int, *, is_consumer: bool) -> None:
         """Metrics without engines.
 
         Args:
             model: Name in the label.
             max_model_len: Longest context.
+            is_consumer: Whether a connector may get KV of peers.
         """
+        self.is_consumer = is_consumer
         self.registry = CollectorRegistry()
         self.model = model
         ProcessCollector(registry=self.registry)
@@ -160,6 +162,8 @@ class Registry:
                 labels.remove("engine")
             self._families[name] = Counter(f"vllm:{name}", text, labels, registry=self.registry)
         for name, text, more in GAUGES:
+            if name == "num_requests_kv_fetch_by_stage" and not self.is_consumer:
+                continue
             self._families[name] = Gauge(
                 f"vllm:{name}", text, ["model_name", "engine", *more], registry=self.registry
             )
@@ -197,7 +201,8 @@ class EngineMetrics:
         self._reason = {
             each: child("num_requests_waiting_by_reason", each) for each in ("capacity", "deferred")
         }
-        self._stage = {each: child("num_requests_kv_fetch_by_stage", each) for each in STAGES}
+        stages = STAGES if registry.is_consumer else ()
+        self._stage = {each: child("num_requests_kv_fetch_by_stage", each) for each in stages}
         sleep = {each: child("engine_sleep_state", each) for each in SLEEP}
         sleep["awake"].set(1)
         self._latency = self._one["inter_token_latency_seconds"].observe
@@ -220,9 +225,9 @@ class EngineMetrics:
         self._one["num_requests_waiting"].set(waiting)
         self._reason["deferred"].set(deferred)
         self._reason["capacity"].set(waiting - deferred)
-        self._stage["waiting_to_start"].set(starting)
-        self._stage["in_progress"].set(remote)
-        self._stage["completed_waiting"].set(ready)
+        found = {"waiting_to_start": starting, "in_progress": remote, "completed_waiting": ready}
+        for stage, gauge in self._stage.items():
+            gauge.set(found[stage])
         self._one["kv_cache_usage_perc"].set(scheduler.pool.usage)
         self._one["num_preemptions"].inc(scheduler.preemptions - self._preemptions)
         self._preemptions = scheduler.preemptions
