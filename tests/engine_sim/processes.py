@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPConnection, HTTPResponse
@@ -123,14 +123,19 @@ class Engine:
     """A process."""
 
     def __init__(
-        self, arguments: list[str], environment: Mapping[str, str], log: Path, program: Program = STAND_IN
+        self,
+        arguments: list[str],
+        environment: Mapping[str, str],
+        log: Path,
+        program: Program = STAND_IN,
+        port: int | None = None,
     ) -> None:
-        self.port = free_port()
+        self.port = port or free_port()
         self.log = log
         self._program = program
-        # Whoever gives another port wants to see what becomes of it.
-        has_port = any(argument.startswith("--port") for argument in arguments)
-        own = [] if has_port else ["--port", str(self.port)]
+        # Whoever gives another port wants to see what becomes of it, or has written it to a file.
+        is_told = port is not None or any(argument.startswith("--port") for argument in arguments)
+        own = [] if is_told else ["--port", str(self.port)]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 [*program.command, *arguments, *own],
@@ -138,7 +143,6 @@ class Engine:
                 stderr=subprocess.STDOUT,
                 cwd=program.folder,
                 env={**program.environment, **environment},
-                start_new_session=True,
             )
 
     @property
@@ -219,9 +223,8 @@ class Engine:
         )
 
     def stop(self) -> int:
-        """Kill it, and what it has started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """Kill it."""
+        self.process.kill()
         return self.process.wait(10)
 
     def ended(self) -> int:

@@ -120,7 +120,6 @@ RENDERED = [
     "--model-path=/model/DeepSeek-R1-0528",
     "--served-model-name=deepseek-r1",
     "--host=0.0.0.0",
-    "--port=8000",
     "--disaggregation-transfer-backend=nixl",
     "--tp-size=8",
     "--page-size=64",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass
@@ -82,32 +80,17 @@ class Orchestrator(Engine):
         *arguments: str,
         **more: Any,
     ) -> None:
-        self.port = free_port()
-        self.log = engines.folder / f"orchestrator-{self.port}.log"
+        port = free_port()
         content = {
             "hostname": "127.0.0.1",
-            "port": self.port,
+            "port": port,
             "backend": "pytorch",
             "context_servers": _servers(contexts),
             "generation_servers": _servers(generations),
             **more,
         }
-        path = written(engines.folder, content)
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "disagg.engine_sim",
-                    *SIM,
-                    "disaggregated",
-                    "-c",
-                    str(path),
-                    *arguments,
-                ],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        command = [*SIM, "disaggregated", "-c", str(written(engines.folder, content)), *arguments]
+        super().__init__(command, {}, engines.folder / f"orchestrator-{port}.log", port=port)
 
 
 def _servers(engines: list[Engine]) -> dict[str, Any]:
