@@ -20,6 +20,14 @@ SCALE = ("--sim-time-scale", "10")
 MODEL = "org/model"
 LENGTH = "--max-model-len=4096"
 """Buckets of histograms depend on it; this is what the recorded metrics are of."""
+PROMPT = "the memory of a cluster is what a prompt leaves behind, block by block, " * 6
+DEAD = {
+    "message": "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+    "type": "InternalServerError",
+    "param": None,
+    "code": 500,
+}
+"""What vLLM answers once its engine is dead."""
 
 
 class Pair(Protocol):
@@ -101,6 +109,13 @@ class VllmPair:
 
     def single(self, prompt: Any, **fields: Any) -> Reply:
         return self.alone.post("/v1/completions", self.body(prompt, **fields))
+
+
+def decode(engine: Engine, params: dict[str, Any], **fields: Any) -> Reply:
+    """What decode answers to `PROMPT`, told these parameters."""
+    own = {"model": MODEL, "prompt": PROMPT, "max_tokens": 20, "temperature": 0}
+    body = {**own, **fields, "kv_transfer_params": params}
+    return engine.post("/v1/completions", body, {"X-Request-Id": "r"})
 
 
 def vllm_pair(engines: Engines) -> VllmPair:
