@@ -335,6 +335,10 @@ def test_a_body_that_is_no_object(engine: Engine, body: bytes, what: str, param:
     assert what in reply.message
 
 
-def test_half_a_character_is_none(engine: Engine) -> None:
-    for fields in ({"prompt": "\ud800"}, {"model": "\ud800"}, {"stop": "\ud800"}, {"cache_salt": "\ud800"}):
-        assert ask(engine, COMPLETIONS, fields).status == 400
+@pytest.mark.parametrize(
+    ("field", "status"),
+    [("prompt", 400), ("model", 400), ("cache_salt", 400), ("stop", 500), ("bad_words", 500), ("user", 200)],
+)
+def test_half_a_character_is_refused_by_who_looks_at_it(engine: Engine, field: str, status: int) -> None:
+    half = ["\ud800"] if field == "bad_words" else "\ud800"
+    assert ask(engine, COMPLETIONS, {field: half}).status == status

@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from disagg.engine_sim.api.contradictions import check_chat_body, check_completion_body
-from disagg.engine_sim.api.errors import ApiError
+from disagg.engine_sim.api.errors import ApiError, internal_error
 from disagg.engine_sim.api.protocol import ChatRequest, CompletionRequest
 
 _Request = TypeVar("_Request")
 _COMPLETION, _CHAT = TypeAdapter(CompletionRequest), TypeAdapter(ChatRequest)
 
+_TOKENIZED = frozenset({"prompt", "messages", "tools"})
+_SENT_TO_ENGINE = frozenset({"stop", "bad_words", "request_id"})
 _MAX_ERRORS = 10
 _MAX_INPUT = 200
 _MAX_ERROR = 1000
@@ -69,10 +71,35 @@ def read(
         raise _malformed([{"type": "model_attributes_type", "loc": ("body",), "msg": message, "input": body}])
     check(body)
     try:
-        return kind.validate_python(body)
+        request = kind.validate_python(body)
     except ValidationError as error:
         found = error.errors(include_url=False)
         raise _malformed([{**each, "loc": ("body", *each["loc"])} for each in found]) from error
+    if b"\\ud" in data.lower():
+        _check_characters(body)
+    return request
+
+
+def _check_characters(body: Mapping[str, Any]) -> None:
+    """Half of a pair of surrogates is no character: vLLM's tokenizer refuses it, its engine fails of it, and the rest never look."""
+    for field, value in body.items():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            if field == "cache_salt":
+                message = "Input should be a valid string, unable to parse raw data as a unicode string"
+                where = ("body", field)
+                raise _malformed(
+                    [{"type": "string_unicode", "loc": where, "msg": message, "input": value}]
+                ) from error
+            if field == "model":
+                raise ApiError(str(error)) from error
+            if field in _TOKENIZED:
+                raise ApiError(
+                    "TextEncodeInput must be Union[TextInputSequence, Tuple[InputSequence, InputSequence]]"
+                ) from error
+            if field in _SENT_TO_ENGINE:
+                raise internal_error("") from error
 
 
 def _json(data: bytes) -> Any:  # noqa: ANN401 - JSON, or whatever is given
@@ -81,9 +108,6 @@ def _json(data: bytes) -> Any:  # noqa: ANN401 - JSON, or whatever is given
     try:
         # The standard library's, as FastAPI: it takes integers of any size, and NaN.
         body = json.loads(data)
-        if b"\\ud" in data.lower():
-            # Half of a pair of surrogates is no character.
-            json.dumps(body, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise _malformed(
             [
@@ -96,8 +120,6 @@ def _json(data: bytes) -> Any:  # noqa: ANN401 - JSON, or whatever is given
                 }
             ]
         ) from error
-    except UnicodeEncodeError as error:
-        raise ApiError(str(error)) from error
     except (ValueError, RecursionError) as error:
         raise ApiError("There was an error parsing the body", kind="Bad Request") from error
     return body

@@ -75,9 +75,7 @@ def message_of(answer: Answer, tool: str | None, *, lenient: bool) -> dict[str, 
         found = orjson.loads(answer.text)
     except orjson.JSONDecodeError as error:
         if lenient:
-            # What there is of a named tool's arguments is told; of a free choice nothing.
-            message["content"] = ""
-            message["tool_calls"] = [_call(tool, answer.text)] if tool else []
+            # A piece of a call is words like others.
             return {"message": message, "finish_reason": answer.finish_reason}
         # What the real one says of a forced tool call that max_tokens has cut.
         raise ApiError(
