@@ -203,6 +203,30 @@ async def test_a_resource_is_looked_at_when_its_pod_or_node_is_gone(
     await become(lambda: told(state))
 
 
+UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "is_told"),
+    [
+        pytest.param((), True, id="all are ours"),
+        pytest.param((GROUP.namespace, "other"), True, id="it is ours"),
+        pytest.param(("other",), False, id="it is another operator's"),
+    ],
+)
+async def test_a_resource_whose_pod_does_not_come_up_is_looked_at_by_its_own_operator(
+    server: Server, watch: Watch, namespaces: tuple[str, ...], *, is_told: bool
+) -> None:
+    state = await watch(*namespaces)
+    failing = pod("a", group=GROUP)
+    failing["status"]["conditions"] = UNSCHEDULABLE
+    # Not one of those that are packed: they are looked at anyway.
+    state.packed.clear()
+    server.tell(PODS, "ADDED", failing)
+    await become(lambda: bool(state.failures.of(KEY)))
+    assert told(state) is is_told
+
+
 # Not allowed
 
 

@@ -61,7 +61,9 @@ class ClusterState:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._unless_forbidden(nodes, _Nodes(self))),
-                group.create_task(self._unless_forbidden(pods, _Pods(self, self._pods_listed))),
+                group.create_task(
+                    self._unless_forbidden(pods, _Pods(self, self._pods_listed, frozenset(namespaces)))
+                ),
             ]
             done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             # What ends has been forbidden, or has raised.
@@ -131,6 +133,8 @@ class _Nodes:
 class _Pods:
     state: ClusterState
     listed: asyncio.Event
+    namespaces: frozenset[str] = frozenset()
+    """Those whose resources are this operator's, where pods of more are watched; all if empty."""
     uids: set[str] = field(default_factory=set)
 
     def put(self, obj: Object) -> None:
@@ -145,7 +149,7 @@ class _Pods:
 
     def _tell(self, key: Key | None) -> None:
         # No Deployment tells of it: its pods are as little ready as before.
-        if key is not None:
+        if key is not None and (not self.namespaces or key.namespace in self.namespaces):
             self.state.queue.add(key, STATUS_KINDS, delay=_DELAY_SECONDS)
 
     def synced(self, uids: set[str]) -> None:
