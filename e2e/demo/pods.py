@@ -12,10 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from e2e.cluster import Cluster, ClusterError, CommandError, WaitError
-from e2e.cluster.binaries import ensure_binaries
 from e2e.cluster.cluster import REPOSITORY
 from e2e.cluster.node.machine import ensure_packages
-from e2e.cluster.tools import NODE_TOOLS, TOOLS, recipes
 from e2e.demo.steps import step
 from e2e.demo.story import python
 from e2e.images import Image, build
@@ -54,7 +52,6 @@ class Pods:
             ClusterError: If something does not work, or the resource is not ready in time.
         """
         ensure_packages(self._console)
-        ensure_binaries(wanted=recipes((*TOOLS, *NODE_TOOLS)), console=self._console)
         images = self._images()
         with step(self._console, "cluster", "control plane, simulated nodes and a real one") as done:
             self._cluster.up()

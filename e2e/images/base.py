@@ -11,7 +11,7 @@ from typing import Final
 
 from e2e.cluster.errors import CommandError
 from e2e.images.buildah import buildah, drafts_folder, image_id
-from e2e.images.lifetime import ends_with_us
+from e2e.lifetime import bound_with_all
 
 _SUITE: Final = "bookworm"
 _PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
@@ -42,7 +42,7 @@ def ensure_base() -> str:
 def _bootstrap(root: Path) -> None:
     command = ["debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, str(root)]
     result = subprocess.run(
-        ends_with_us(command), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        bound_with_all(command), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if result.returncode != 0:
         raise CommandError(command, result.returncode, result.stdout[-2000:], result.stderr)

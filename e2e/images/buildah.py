@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from e2e.cluster.binaries import cache_folder
 from e2e.cluster.errors import CommandError
-from e2e.images.lifetime import ends_with_us
+from e2e.lifetime import bound_with_all
 
 # It works wherever a process may be root, for it needs no namespaces and no runtime.
 _ISOLATION: Final = "chroot"
@@ -79,7 +79,7 @@ def _run(driver: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[s
     store = images_folder() / driver
     options = (f"--root={store}", f"--runroot={store}-run", f"--storage-driver={driver}")
     return subprocess.run(
-        ends_with_us(["buildah", *options, *arguments]),
+        bound_with_all(["buildah", *options, *arguments]),
         env=os.environ | {"BUILDAH_ISOLATION": _ISOLATION, "TMPDIR": str(drafts_folder())},
         stdin=subprocess.DEVNULL,
         capture_output=True,

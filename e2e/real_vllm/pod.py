@@ -23,11 +23,11 @@ import psutil
 from e2e.cluster.errors import ComponentError
 from e2e.cluster.processes import start, tail
 from e2e.cluster.waiting import wait_until
+from e2e.lifetime import bound
 from e2e.real_vllm.client import Client
 from e2e.real_vllm.container import Container, environment
 from e2e.real_vllm.installation import Installation
 from e2e.real_vllm.network import Network
-from e2e.real_vllm.processes import bound
 from e2e.real_vllm.root import Folders, steps
 
 _READY_SECONDS: Final = 600.0

@@ -1,8 +1,6 @@
 """The demo, as somebody who tries the project meets it, and its picture."""
 
 import json
-import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from e2e.cluster import Cluster, wait_until
-from e2e.cluster.cluster import REPOSITORY
 from e2e.cluster.processes import find
 from e2e.demo.picture import WIDTH, draw, svg
 from e2e.demo.scene import GPU, Pod, scene
 from e2e.demo.story import commands
+from tests.e2e.shell import run, shell
 
 NAMESPACE = "--namespace=inference"
 
@@ -133,15 +131,7 @@ def test_the_svg_loads_nothing_from_elsewhere() -> None:
 
 
 def demo(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "e2e.demo", *arguments, "--state", state],
-        cwd=REPOSITORY,
-        env=os.environ | {"COLUMNS": "120"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run(sys.executable, "-m", "e2e.demo", *arguments, "--state", str(state))
 
 
 @pytest.fixture
@@ -169,14 +159,14 @@ def test_demo_then_the_commands_that_it_prints_then_down(state: Path, tmp_path: 
     assert find(operator)
     more, image, delete = _printed_commands(played.stdout, f"--state {state}")
 
-    _shell(more)
+    shell(more)
     wait_until("there are 6 prefill pods", lambda: _column(cluster, "prefill") == "6/6")
 
-    _shell(image)
+    shell(image)
     # One pod of a role after the other, five seconds each: the first ones are enough.
     wait_until("pods run the other image", lambda: "vllm/vllm-openai:v0.32.1" in _images(cluster))
 
-    _shell(delete)
+    shell(delete)
     assert "llama-70b" not in cluster.kubectl("get", "dinf", NAMESPACE, "--output=name")
 
     ended = demo(state, "down")
@@ -198,10 +188,6 @@ def _printed_commands(output: str, where: str) -> list[str]:
     wanted = list(commands(where).values())
     assert [command for command in wanted if command in output.splitlines()] == wanted
     return wanted
-
-
-def _shell(command: str) -> None:
-    subprocess.run(shlex.split(command), cwd=REPOSITORY, stdin=subprocess.DEVNULL, check=True)
 
 
 def _column(cluster: Cluster, role: str) -> str:

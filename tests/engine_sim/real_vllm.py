@@ -9,8 +9,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from e2e.lifetime import bound_with_all
 from e2e.real_vllm import installation, is_installed, tiny_model
-from e2e.real_vllm.processes import bound
 from tests.engine_sim.processes import Engine, Engines, Program
 
 IS_WANTED = os.environ.get("DISAGG_E2E_VLLM") == "1"
@@ -73,6 +73,5 @@ def _program(folder: Path) -> Program:
         "UCX_TLS": "tcp,self,sm",
     }
     # Number 1 of a process namespace: what it has started ends with it, however that ends.
-    isolated = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
-    command = bound([*isolated, str(found.programs / "vllm")])
+    command = bound_with_all([str(found.programs / "vllm")])
     return Program(command, environment, folder, _START_SECONDS, is_stand_in=False, is_isolated=True)

@@ -24,10 +24,10 @@ from disagg.build.engine_template import parts
 from disagg.build.engines.engine import FILES_PATH
 from e2e.cluster import wait_until
 from e2e.cluster.cluster import REPOSITORY
+from e2e.lifetime import bound
 from e2e.real_vllm.client import Client
 from e2e.real_vllm.container import Container, containers, environment
 from e2e.real_vllm.network import Network
-from e2e.real_vllm.processes import bound
 from tests.unit.resources import resource
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="addresses of their own need root")

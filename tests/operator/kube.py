@@ -85,6 +85,14 @@ class Kube:
 
         return wait_until(f"{name} to be {kind}={status} {reason or ''}", reached)
 
+    def set_pod_status(self, pod: str, status: Object) -> None:
+        """Write what a kubelet would say of a pod, `pod/NAME`."""
+        patch = json.dumps({"status": status})
+        wait_until(
+            f"the status of {pod}",
+            lambda: self.run("patch", pod, "--subresource=status", "--type=strategic", "-p", patch),
+        )
+
     def ready(self, name: str = "llama") -> Object:
         """Wait until the resource is Ready."""
         return self.wait_for(name, "Ready")

@@ -1,7 +1,5 @@
 """A pod that does not come up: its resource says why, and stops saying it."""
 
-import json
-
 import pytest
 
 from e2e.cluster import wait_until
@@ -51,8 +49,4 @@ def set_status(kube: Kube, *, ended: dict[str, object]) -> None:
         "lastState": {"terminated": ended},
     }
     not_ready = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
-    patch = json.dumps({"status": {"containerStatuses": [container], "conditions": not_ready}})
-    wait_until(
-        f"the status of {pod}",
-        lambda: kube.run("patch", pod, "--subresource=status", "--type=strategic", "-p", patch),
-    )
+    kube.set_pod_status(pod, {"containerStatuses": [container], "conditions": not_ready})

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from e2e.cluster import wait_until
 from tests.operator.kube import Kube, manifest
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -75,21 +74,9 @@ def test_the_words_of_a_failed_preflight_check_are_in_the_condition(kube: Kube) 
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": ended},
     }
-    set_status(kube, name, status)
+    kube.set_pod_status(name, {"initContainerStatuses": [status]})
     condition = kube.wait_for("llama", "KVCompatible", "False", "PreflightFailed")
     assert condition["message"] == "prefill: model.uri: there is no /models/llama"
-    set_status(
-        kube,
-        name,
-        status | {"ready": True, "state": {"terminated": {"exitCode": 0}}, "lastState": {}},
-    )
+    passed = status | {"ready": True, "state": {"terminated": {"exitCode": 0}}, "lastState": {}}
+    kube.set_pod_status(name, {"initContainerStatuses": [passed]})
     kube.wait_for("llama", "KVCompatible", "True")
-
-
-def set_status(kube: Kube, pod: str, container: dict[str, object]) -> None:
-    """Write what the kubelet would say of an init container."""
-    patch = json.dumps({"status": {"initContainerStatuses": [container]}})
-    wait_until(
-        f"the status of {pod}",
-        lambda: kube.run("patch", pod, "--subresource=status", "--type=merge", "-p", patch),
-    )

@@ -1,8 +1,5 @@
 """The demo with real pods, as somebody who tries the project meets it."""
 
-import os
-import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,22 +7,10 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import Cluster, wait_until
-from e2e.cluster.cluster import REPOSITORY
 from e2e.demo.pods import word_of
+from tests.e2e.shell import run, shell
 
 pytestmark = pytest.mark.real_node
-
-
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        env=os.environ | {"COLUMNS": "120"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def demo(state: Path, command: str) -> str:
@@ -64,9 +49,3 @@ def test_a_question_is_answered_by_both_roles_and_the_printed_commands_work(stat
     assert "[DONE]" in shell(commands["ask it something"])
     shell(commands["stop all of it"])
     assert not state.exists()
-
-
-def shell(command: str) -> str:
-    done = run(*shlex.split(command))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout

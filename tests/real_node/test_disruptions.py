@@ -1,23 +1,20 @@
 """What goes wrong with pods, while clients call."""
 
 import json
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 
 import pytest
 
 from e2e.cluster import Cluster, wait_until
 from e2e.images import Image
 from tests.real_node.release import Release, is_ready, name_of
-from tests.real_node.serving import Answer, Serving, chat, failed
+from tests.real_node.serving import Serving, chat, failed
 
 NAME = "chat"
 ROUTER = f"http://{NAME}-router/v1/chat/completions"
 TOKENS = 50
 STREAMS = 4
 BODY = chat("what has been said before is said again " * 20, tokens=TOKENS, stream=True)
-
-Load = Callable[[], Future[list[Answer]]]
 
 
 @pytest.fixture(scope="module")
@@ -57,42 +54,23 @@ def ready(serving: Serving, role: str) -> set[str]:
     }
 
 
-@pytest.fixture
-def load(serving: Serving) -> Iterator[Load]:
-    """Calls that go on until the test is over, if it does not end them."""
-    begun = list[Future[list[Answer]]]()
-
-    def begin() -> Future[list[Answer]]:
-        begun.append(serving.load(ROUTER, BODY, streams=STREAMS))
-        return begun[-1]
-
-    yield begin
-    for each in begun:
-        if not each.done():
-            serving.rest(each)
-
-
-def test_no_request_fails_while_the_operators_pod_is_replaced(
-    serving: Serving, operator: Release, load: Load
-) -> None:
+def test_no_request_fails_while_the_operators_pod_is_replaced(serving: Serving, operator: Release) -> None:
     old = operator.pod()["metadata"]
-    answers = load()
-    operator.kubectl("delete", "pod", old["name"], "--wait=false")
-    wait_until("another pod is there", lambda: operator.pod()["metadata"]["uid"] != old["uid"])
-    # It works, too: what comes up now is its doing.
-    scale(serving, "prefill", 2)
-    found = serving.rest(answers)
+    with serving.under_load(ROUTER, BODY, streams=STREAMS) as found:
+        operator.kubectl("delete", "pod", old["name"], "--wait=false")
+        wait_until("another pod is there", lambda: operator.pod()["metadata"]["uid"] != old["uid"])
+        # It works, too: what comes up now is its doing.
+        scale(serving, "prefill", 2)
     assert len(found) > 10 * STREAMS
     assert failed(found, events=TOKENS) == []
 
 
-def test_no_request_fails_while_one_of_two_prefill_pods_is_replaced(serving: Serving, load: Load) -> None:
+def test_no_request_fails_while_one_of_two_prefill_pods_is_replaced(serving: Serving) -> None:
     scale(serving, "prefill", 2)
     before = ready(serving, "prefill")
-    answers = load()
-    serving.kubectl("delete", "pod", min(before), "--wait=false")
-    wait_until("another is ready", lambda: len(ready(serving, "prefill") - {min(before)}) == 2)
-    found = serving.rest(answers)
+    with serving.under_load(ROUTER, BODY, streams=STREAMS) as found:
+        serving.kubectl("delete", "pod", min(before), "--wait=false")
+        wait_until("another is ready", lambda: len(ready(serving, "prefill") - {min(before)}) == 2)
     assert failed(found, events=TOKENS) == []
     # No block was lost or read too late: that would change the words, and nothing else.
     assert len({answer.says for answer in found}) == 1

@@ -16,6 +16,7 @@ from disagg.build.engines.engine import (
     FILES_PATH,
     HTTP_PORT,
     KERNELS_PATH,
+    LAST_WORDS,
     STARTUP_SECONDS,
     EnginePod,
     Health,
@@ -32,8 +33,6 @@ ENDPOINT_REMOVAL_SECONDS = 15
 """How long a terminating pod goes on serving before the engine hears of it: routers need it to stop sending."""
 EXIT_SECONDS = 30
 """Time for an engine to end once it has drained."""
-LAST_WORDS = {"terminationMessagePolicy": "FallbackToLogsOnError"}
-"""Fields of a container: the end of its log stays in the pod's status when it fails, for the condition that tells why."""
 _PROBE_PERIOD = 10
 _STARTUP_PERIOD = 5
 """An engine that is up is not left waiting: while it loads, nothing listens, and a probe costs nothing."""

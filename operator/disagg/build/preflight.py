@@ -13,6 +13,7 @@ from disagg.api.kv_transfer import Transport
 from disagg.api.model import ModelSource
 from disagg.api.names import RoleName
 from disagg.api.spec import Spec
+from disagg.build.engines.engine import LAST_WORDS
 from disagg.build.fabrics import Preset
 from disagg.build.model_files import ModelFiles
 from disagg.build.network import Network, preset_of
@@ -85,7 +86,7 @@ def preflight(
         # Neither the environment nor what is installed in the image has a say.
         "command": ["python3", "-I", "-S", "-c", SCRIPT],
         "args": arguments,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **LAST_WORDS,
     }
     if needed := _resources(container.get("resources") or {}, network):
         check["resources"] = needed

@@ -14,11 +14,10 @@ from disagg.build.annotation_file import ROUTER_FILE_ANNOTATION, annotation_file
 from disagg.build.engine_template import (
     ENDPOINT_REMOVAL_SECONDS,
     EXIT_SECONDS,
-    LAST_WORDS,
     probes,
     resources_block,
 )
-from disagg.build.engines.engine import FILES_PATH
+from disagg.build.engines.engine import FILES_PATH, LAST_WORDS
 from disagg.build.routers import smg, trtllm, vllm_router
 from disagg.build.routers.router import ROUTER_PORT, RouterPod
 from disagg.build.transfer import answer_seconds

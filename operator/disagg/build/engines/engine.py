@@ -28,6 +28,9 @@ FILES_PATH = "/etc/disagg"
 KERNELS_PATH = "/var/cache/kernels"
 """Folder in which the engine's container keeps compiled kernels."""
 
+LAST_WORDS = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+"""Fields of a container: the end of its log stays in the pod's status when it fails, for the condition that tells why."""
+
 Container = Mapping[str, Any]
 """A container, as in a pod's spec."""
 

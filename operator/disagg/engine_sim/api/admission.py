@@ -70,10 +70,7 @@ def check_engine(serving: Serving, call: Common, sequences: Sequences) -> None:
     Raises:
         ApiError: It does.
     """
-    prompt_wanted = call.prompt_logprobs
-    if prompt_wanted is None and isinstance(call, CompletionRequest) and call.echo:
-        prompt_wanted = call.logprobs
-    check_model(call, call.alternatives, prompt_wanted, serving.max_logprobs)
+    check_model(call, serving.max_logprobs)
     longest = serving.models.max_model_len
     for prompt, _sampling in sequences:
         known_tokens(prompt)
@@ -196,9 +193,7 @@ def _sequences(serving: Serving, call: Common, prompt: list[int], wanted: int | 
         # Nothing but the prompt is wanted; the engine says a token, which is not shown.
         allowed = 1
     check_values(call, allowed)
-    return [
-        (prompt, serving.sampling(call, allowed, index, call.alternatives)) for index in range(call.choices)
-    ]
+    return [(prompt, serving.sampling(call, allowed, index)) for index in range(call.choices)]
 
 
 def _truncated(call: Common, prompt: list[int], longest: int) -> list[int]:

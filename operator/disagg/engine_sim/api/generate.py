@@ -22,7 +22,7 @@ from disagg.engine_sim.api.serving import Serving, failed, request_id
 from disagg.engine_sim.api.streams import DONE, EventStream, Streamer, event, serve
 from disagg.engine_sim.api.tools import delta_of, forced_tool, message_of
 from disagg.engine_sim.engine import Engine
-from disagg.engine_sim.request import Output, Request, Sampling
+from disagg.engine_sim.request import Output, Request
 
 
 async def completions(serving: Serving, http: web.Request) -> web.StreamResponse:
@@ -204,7 +204,7 @@ async def _whole(
     engine: Engine,
     call: Common,
     name: str,
-    sequences: Sequence[tuple[list[int], Sampling]],
+    sequences: Sequences,
 ) -> tuple[list[Answer], list[Request]]:
     answers = [Answer() for _sequence in sequences]
     requests = _submit(serving, engine, call, name, sequences, answers)
@@ -229,7 +229,7 @@ async def _stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
     engine: Engine,
     call: Common,
     name: str,
-    sequences: Sequence[tuple[list[int], Sampling]],
+    sequences: Sequences,
     streamer: Streamer,
 ) -> web.StreamResponse:
     options = call.stream_options
@@ -272,7 +272,7 @@ def _submit(  # noqa: PLR0913, PLR0917 - the parts it is made of
     engine: Engine,
     call: Common,
     name: str,
-    sequences: Sequence[tuple[list[int], Sampling]],
+    sequences: Sequences,
     sinks: Sequence[Callable[[Output], None]],
 ) -> list[Request]:
     try:
@@ -316,7 +316,7 @@ async def _chat_stream(  # noqa: PLR0913, PLR0917 - the parts it is made of
     call: ChatRequest,
     name: str,
     head: dict[str, Any],
-    sequences: Sequence[tuple[list[int], Sampling]],
+    sequences: Sequences,
     tool: str | None,
 ) -> web.StreamResponse:
     started: set[int] = set()

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from disagg.engine_sim.api.errors import ApiError, refused
 from disagg.engine_sim.api.parts import ResponseFormat, StructuredOutputsParams
 from disagg.engine_sim.api.protocol import Common
+from disagg.engine_sim.request import MAX_SAMPLES
 from disagg.engine_sim.text import VOCABULARY
 
-_MAX_SAMPLES = 16384
 _MAX_BAD_WORDS = 128
 _MAX_TEMPERATURE = 2.0
 
@@ -46,13 +46,11 @@ def check_values(request: Common, max_tokens: int) -> None:
         raise ApiError(f"n must be 1 when using greedy sampling, got {request.choices}.")
 
 
-def check_model(request: Common, wanted: int | None, prompt_wanted: int | None, most: int) -> None:
+def check_model(request: Common, most: int) -> None:
     """Refuse values that the model, or the engine as it was started, can't have.
 
     Args:
         request: The request.
-        wanted: Log probabilities of each token; None for none.
-        prompt_wanted: The same of the prompt's tokens.
         most: Log probabilities that the engine gives; -1 for all.
 
     Raises:
@@ -61,10 +59,10 @@ def check_model(request: Common, wanted: int | None, prompt_wanted: int | None, 
     if request.use_beam_search:
         return
     ids = request.logprob_token_ids
-    _check_logprobs("sample", None if ids else wanted, most)
+    _check_logprobs("sample", None if ids else request.alternatives, most)
     if ids:
         _check_known("logprob_token_ids", ids)
-    _check_logprobs("prompt", prompt_wanted, most)
+    _check_logprobs("prompt", request.of_prompt, most)
     _check_known("logit_bias", [int(token) for token in request.logit_bias or {}])
     _check_known("stop_token_ids", request.stop_token_ids or ())
     allowed = request.allowed_token_ids
@@ -105,9 +103,9 @@ def _check_samples(request: Common) -> None:
     count = request.choices
     if count < 1:
         raise ApiError(f"{name} must be at least 1, got {count}.")
-    if count > _MAX_SAMPLES:
+    if count > MAX_SAMPLES:
         raise ApiError(
-            f"{name} must be at most {_MAX_SAMPLES}, got {count}. To increase this limit, set the "
+            f"{name} must be at most {MAX_SAMPLES}, got {count}. To increase this limit, set the "
             "VLLM_MAX_N_SEQUENCES environment variable."
         )
 

@@ -173,7 +173,7 @@ class Serving:
             )
         return room if wanted is None else min(wanted, room)
 
-    def sampling(self, call: Common, max_tokens: int, index: int, logprobs: int | None) -> Sampling:
+    def sampling(self, call: Common, max_tokens: int, index: int) -> Sampling:
         """How the sample number `index` of a call is drawn."""
         greedy = call.temperature == 0
         seed = self.seed if call.seed is None else call.seed
@@ -185,7 +185,7 @@ class Serving:
             ignore_eos=call.ignore_eos,
             include_stop=call.include_stop_str_in_output,
             key=b"" if greedy else f"{seed}/{index}".encode(),
-            logprobs=logprobs,
+            logprobs=call.alternatives,
             script=script(call),
         )
 
